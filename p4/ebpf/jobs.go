@@ -180,9 +180,12 @@ func (g *gen) unlessStraight(to string) {
 
 // unlessLast goes to a label if the packet is not simply sent after egress.
 func (g *gen) unlessLast(to string) {
-	for at, on := range map[int]bool{stSession: g.forks.clone, stRound: g.forks.recirculate, stLimit: g.forks.truncate} {
-		if on {
-			g.load(asm.R0, at)
+	for _, asked := range []struct {
+		at int
+		on bool
+	}{{stSession, g.forks.clone}, {stRound, g.forks.recirculate}, {stLimit, g.forks.truncate}} {
+		if asked.on {
+			g.load(asm.R0, asked.at)
 			g.emit(asm.JNE.Imm(asm.R0, 0, to))
 		}
 	}

@@ -11,7 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -25,16 +27,20 @@ var validateAll = flag.Bool("validate-all", false, "TestValidated: look at every
 // python is Debian's, which has python3-z3.
 const python = "/usr/bin/python3"
 
-// validated are the programs that TestValidated looks at, and how many of how many ways through their code are proved. The others take minutes,
+// validated are the programs that TestValidated looks at, and how many ways through their code are proved at least. The others take minutes,
 // or the validator follows little of them: "make validate" looks at all.
-var validated = map[string]string{
-	"../../docs/testdata/basic.json":  "13 of 13",
-	"../interp/testdata/numbers.json": "17 of 17",
-	"../interp/testdata/state.json":   "131 of 246",
-	"testdata/acl.json":               "50 of 50",
-	"testdata/match.json":             "119 of 119",
-	"testdata/ranges.json":            "50 of 50",
+var validated = map[string]int{
+	"../../docs/testdata/basic.json":  13,
+	"../interp/testdata/copies.json":  218,
+	"../interp/testdata/numbers.json": 17,
+	"../interp/testdata/state.json":   205, // of 209; some questions are too hard for Z3 now and then
+	"testdata/acl.json":               50,
+	"testdata/cpu.json":               112,
+	"testdata/match.json":             119,
+	"testdata/ranges.json":            50,
 }
+
+var provedWays = regexp.MustCompile(`: (\d+) of \d+ ways are proved`)
 
 // TestValidated has Z3 compare the instructions that the kernel gets with the model, for all packets and all contents of tables and registers. It
 // tells what is proved, and what is given up.
@@ -56,8 +62,12 @@ func TestValidated(t *testing.T) {
 		t.Run(strings.TrimSuffix(strings.TrimLeft(f, "./"), ".json"), func(t *testing.T) {
 			out, err := exec.Command(python, "-O", "../proof/validate.py", list(t, prog, f)).CombinedOutput()
 			t.Logf("%s", out)
-			if want := validated[f]; err != nil || !strings.Contains(string(out), want+" ways are proved") {
-				t.Errorf("%s ways were proved before, %v", want, err)
+			proved := -1
+			if n := provedWays.FindSubmatch(out); n != nil {
+				proved, _ = strconv.Atoi(string(n[1]))
+			}
+			if want := validated[f]; err != nil || proved < want {
+				t.Errorf("%d ways are proved, at least %d must be: %v", proved, want, err)
 			}
 		})
 	}
@@ -117,9 +127,19 @@ func list(t *testing.T, prog *v1model.Program, program string) (file string) {
 	o := x.objects()
 	for name, m := range map[string]fder{
 		"state": o.state, "ports": o.ports, "port_stats": o.stats, "digests": o.digests, "epochs": o.epochs,
-		"lock": o.lock, "registers": o.registers, "crcs": o.crcs,
+		"lock": o.lock, "registers": o.registers, "crcs": o.crcs, "jobs": o.jobs, "clones": o.groups,
 	} {
 		add(name, m, 0)
+	}
+	for i, p := range x.prog.Profiles {
+		add("members "+p.Name, o.profiles[i].members, 0)
+		add("groups "+p.Name, o.profiles[i].groups, 0)
+	}
+	for i, m := range x.prog.Meters {
+		add("meter "+m.Name, o.meters[i].cells, 0)
+	}
+	for i, set := range x.prog.ValueSets {
+		add("set "+set.Name, o.sets[i], 0)
 	}
 	for i, c := range x.prog.Counters {
 		add("counter "+c.Name, o.counters[i], 0)
@@ -131,6 +151,7 @@ func list(t *testing.T, prog *v1model.Program, program string) (file string) {
 		}
 		add("tuples "+def.Name, m.tuples, 0)
 		add("hits "+def.Name, m.hits, 0)
+		add("meter "+def.Name, m.meters.cells, 0)
 		add("direct "+def.Name, m.counters, m.counted)
 	}
 	for i, of := range x.placed {

@@ -11,6 +11,7 @@ Machine.paths() runs the code on a frame of any length whose every byte is a var
 What is not known here ends a path with GivenUp, which says why.
 """
 import base64
+import contextlib
 import struct
 
 import z3
@@ -155,7 +156,7 @@ class State:
         self.result = None    # what the program returns
         self.lost = None      # the counter of a documented bound that counts the packet
         self.asked = []       # (table, key) of each lookup
-        self.sums = []        # (variable, what it stands for) of long sums
+        self.sums = []        # (variable, what it stands for, what is known of it) of long sums
         self.steps = 0        # instructions that were run
         self.forks = 0        # branches that went both ways
         self.fresh = 0
@@ -181,6 +182,9 @@ class State:
 
 # The words of a port's counters that count what doc.go says is dropped, and why.
 BOUNDS = {32: "offload", 40: "longer than the interface's MTU", 48: "its length cannot be changed so", 56: "no such port", 64: "too many copies or steps", 72: "shorter than an Ethernet header"}
+
+# What is looked up in maps that are not followed, by the first word of their names.
+NOT_FOLLOWED = {"jobs": "copies of the packet", "clones": "copies of the packet", "meter": "a meter", "groups": "a group of an action profile", "set": "a value set"}
 
 ALU = {
     0x00: lambda a, b: a + b, 0x10: lambda a, b: a - b, 0x20: lambda a, b: a * b, 0x40: lambda a, b: a | b, 0x50: lambda a, b: a & b,
@@ -208,38 +212,51 @@ class Machine:
         self.tables = tables  # facts(table, key) of entries
         self.key_at, self.entry_at = listing["key"], listing["entry"]
         self.solver = solver
+        self.witness = None  # a packet, and tables, that go the way so far
         self.about_length = {}
         self.ran = set()  # the instructions that some path has run
 
     # ---- ways on
 
-    def ways(self, condition):
+    @contextlib.contextmanager
+    def told(self, *facts):
+        """Has the solver told some facts meanwhile. What it yields is whether they are possible."""
+        kept = self.witness
+        self.solver.push()
+        try:
+            self.solver.add(*facts)
+            if self.witness is None or not all(self.holds(f) for f in facts):
+                answer = self.solver.check()
+                self.witness = self.solver.model() if answer == z3.sat else None
+                yield answer != z3.unsat
+            else:
+                yield True
+        finally:
+            self.solver.pop()
+            self.witness = kept
+
+    def holds(self, condition):
+        """Whether a condition holds of the packet, and the tables, that are known to go the way so far."""
+        return z3.is_true(self.witness.eval(condition, model_completion=True))
+
+    def ways(self, condition, first=True):
         """The truth values that a condition may have, each with the solver told so."""
         condition = z3.simplify(condition)
-        for value, c in ((True, condition), (False, z3.simplify(z3.Not(condition)))):
-            if z3.is_true(c):
-                yield value
-            if z3.is_true(c) or z3.is_false(c):
-                continue
-            self.solver.push()
-            try:
-                self.solver.add(c)
-                if self.solver.check() != z3.unsat:
+        if z3.is_true(condition) or z3.is_false(condition):
+            yield z3.is_true(condition)
+            return
+        for value in (first, not first):
+            with self.told(condition if value else z3.simplify(z3.Not(condition))) as possible:
+                if possible:
                     yield value
-            finally:
-                self.solver.pop()
 
     def always(self, claim):
         """Whether a claim holds of all packets of the path."""
         claim = z3.simplify(claim)
         if z3.is_true(claim) or z3.is_false(claim):
             return z3.is_true(claim)
-        self.solver.push()
-        self.solver.add(z3.Not(claim))
-        try:
-            return self.solver.check() == z3.unsat
-        finally:
-            self.solver.pop()
+        with self.told(z3.Not(claim)) as possible:
+            return not possible
 
     def values(self, state, e, most=48):
         """All values that a number may have, each with the solver told so."""
@@ -261,25 +278,22 @@ class Machine:
         finally:
             self.solver.pop()
         for v in found:
-            self.solver.push()
-            try:
-                self.solver.add(e == v)
+            with self.told(e == v):
                 yield v
-            finally:
-                self.solver.pop()
 
     def learn(self, state, condition):
         """Notes how long the frame is at least now."""
         if not self.mentions_length(condition):
             return
-        low, high = state.least, LONGEST
+        low = state.least
+        high = LONGEST if self.witness is None else self.witness.eval(LEN, model_completion=True).as_long()
         while low < high:  # the smallest length that is possible is from low to high
-            middle = (low + high) // 2
-            self.solver.push()
-            self.solver.add(z3.ULE(LEN, middle))
-            possible = self.solver.check() != z3.unsat
-            self.solver.pop()
-            low, high = (low, middle) if possible else (middle + 1, high)
+            middle = low + (high - low) // 8  # mostly it is the same
+            with self.told(z3.ULE(LEN, middle)) as possible:
+                if possible:
+                    high = middle
+                else:
+                    low = middle + 1
         state.least = low
 
     def mentions_length(self, e):
@@ -298,14 +312,11 @@ class Machine:
             s = State()
             s.regs[1], s.regs[10] = Pointer("context", 0), Pointer("stack", 0)
             s.array = z3.Array("registers", z3.BitVecSort(64), z3.BitVecSort(64))
-            self.solver.push()
             if tagged:  # the kernel has taken the tag out of the frame
                 s.least = 18
                 s.head, s.tail, s.tag = [packet(i) for i in range(12)], 16, [packet(i) for i in range(12, 16)]
-                self.solver.add(z3.Or(kind == 0x8100, kind == 0x88A8))
-            self.solver.add(z3.UGE(LEN, s.least))
-            yield from self.run(s)
-            self.solver.pop()
+            with self.told(z3.UGE(LEN, s.least), *([z3.Or(kind == 0x8100, kind == 0x88A8)] if tagged else [])):
+                yield from self.run(s)
 
     def run(self, s):
         try:
@@ -348,7 +359,7 @@ class Machine:
     def fork(self, s, condition, off):
         if s.forks == FORKS:
             raise GivenUp(f"more than {FORKS} branches that go both ways")
-        for taken in self.ways(condition):
+        for taken in self.ways(condition, first=s.at + off not in self.ran):
             n = s.copy()
             n.forks += 1
             n.at += off if taken else 0
@@ -439,8 +450,8 @@ class Machine:
 
     def name(self, s, total):
         """A variable that stands for a sum that is going to be folded: else the solver would look into it again and again."""
-        v = z3.BitVec(f"sum#{len(s.sums)}", 64)
-        s.sums.append((v, total))
+        v, most = z3.BitVec(f"sum#{len(s.sums)}", 64), total.num_args() << 16
+        s.sums.append((v, total, z3.ULT(v, most) if self.always(z3.ULT(total, most)) else z3.BoolVal(True)))
         s.regs = [v if r is total else r for r in s.regs]
         return v
 
@@ -541,7 +552,7 @@ class Machine:
                 raise Wrong("a register is read otherwise than by words")
             return small(z3.Select(s.array, wide(at if not isinstance(at, int) else at & MASK, s.least)))
         if p.region == ("value", "crcs"):
-            return self.crc(at, n)
+            return self.crc(s, at, n)
         m = s.memory.setdefault(p.region, {})
         missing = [k for k in range(n) if at + k not in m]
         if missing and (p.region == "context" or p.region[0] == "entry") or missing and p.region[0] == "value" and (p.region[1] == "ports" or p.region[1].startswith("tuples ")):
@@ -618,10 +629,13 @@ class Machine:
         elif p.region != ("value", "epochs"):
             raise GivenUp("an addition to what is no counter")
 
-    def crc(self, at, n):
-        if isinstance(at, int):
-            raise GivenUp("a CRC of what is known")
-        raise GivenUp("a CRC")
+    def crc(self, s, at, n):
+        """A row of the tables of CRCs: 256 of 32 bits, then 256 of 16."""
+        e = wide(at if not isinstance(at, int) else at & MASK, s.least)
+        first, row, shift = {4: (0, CRC32, 2), 2: (1024, CRC16, 1)}[n]
+        if not self.always(z3.And(z3.ULT(e - first, 256 << shift), e & n - 1 == 0)):
+            raise Wrong("an access beyond the tables of CRCs")
+        return self.number(self.bytes(z3.ZeroExt(64 - 8 * n, row(z3.simplify(z3.Extract(7 + shift, shift, e)))), n))
 
     # ---- helpers
 
@@ -648,15 +662,11 @@ class Machine:
             s.asked.append((of, e))
             facts = self.tables.facts(of, e)
             s.regs[0] = Pointer(("entry", of, e), 0)
-            self.solver.push()
-            try:
-                self.solver.add(*facts)
+            with self.told(*facts):
                 yield s
-            finally:
-                self.solver.pop()
             return
-        if m["key"] != 4:
-            raise GivenUp(f"map {name}")
+        if kind in NOT_FOLLOWED:
+            raise GivenUp(NOT_FOLLOWED[kind])
         index = self.number(elements)
         if name == "epochs":
             s.regs[0] = Pointer(("value", "epochs"), 0)
@@ -670,12 +680,20 @@ class Machine:
             return
         index = index if isinstance(index, int) else small(z3.Extract(31, 0, wide(index, s.least)))
         e = z3.BitVecVal(index, 32) if isinstance(index, int) else index
+        if kind == "members":
+            e = self.tables.key(name, elements, s.least)
+            for there in self.ways(self.tables.member(name, e)):
+                n = s.copy()
+                n.regs[0] = Pointer(("entry", name, e), 0) if there else 0
+                with self.told(*self.tables.facts(name, e) if there else []):
+                    yield n
+            return
         if kind == "tuples":
             s.regs[0] = Pointer(("value", name), 0)
             yield s
             return
         if kind not in ("ports", "port_stats", "counter", "direct", "hits"):
-            raise GivenUp(f"map {name}")
+            raise GivenUp(f"the map {name}")
         for inside in self.ways(z3.ULT(e, m["entries"])):
             n = s.copy()
             if not inside:
@@ -684,14 +702,8 @@ class Machine:
                 n.regs[0] = Pointer(("cell", "direct" if kind == "direct" else of, e), 0)
             else:
                 n.regs[0] = Pointer(("value", name, e), 0)
-            if inside and kind == "ports":
-                self.solver.push()
-                self.solver.add(INDEX(e) != 0)
-            try:
+            with self.told(*[INDEX(e) != 0] if inside and kind == "ports" else []):
                 yield n
-            finally:
-                if inside and kind == "ports":
-                    self.solver.pop()
 
     def processor(self, s):
         s.regs[0] = Word([z3.BitVec(f"processor[{k}]", 8) for k in range(4)])
@@ -850,14 +862,12 @@ class Machine:
         told = s.regs[3]
         version = s.memory["stack"].get(told.offset + 8)
         if not isinstance(version, Slice) or not isinstance(version.of, Pointer) or not version.of.region[1].startswith("tuples "):
-            raise GivenUp("copies of the packet, or a value set")
+            raise GivenUp("copies of the packet")
         table = version.of.region[1].partition(" ")[2]
         words = [wide(self.load(s, Pointer("state", 0), self.key_at + 8 * k, 8), s.least) for k in range(self.tables.words(table))]
         key = z3.simplify(z3.Concat(*words) if len(words) > 1 else words[0])
         s.asked.append((table, key))
-        self.solver.push()
-        try:
-            self.solver.add(*self.tables.facts(table, key))
+        with self.told(*self.tables.facts(table, key)):
             for found in self.ways(self.tables.word(table, key, 8, 4) == 1):
                 n = s.copy()
                 if found:
@@ -867,8 +877,6 @@ class Machine:
                         n.memory["state"].update({self.entry_at + at + k: Slice(v, k) for k in range(8)})
                 n.regs[0] = None
                 yield n
-        finally:
-            self.solver.pop()
 
     def sum(self, s):
         raise GivenUp("a sum by the kernel")
@@ -890,6 +898,8 @@ def known(op, a, b):
     raise GivenUp(f"operation {op:#x}")
 
 
+CRC32 = z3.Function("crc32", z3.BitVecSort(8), z3.BitVecSort(32))  # what the tables say of a byte
+CRC16 = z3.Function("crc16", z3.BitVecSort(8), z3.BitVecSort(16))
 INDEX = z3.Function("interface", z3.BitVecSort(32), z3.BitVecSort(32))  # of a port
 
 HELPERS = {

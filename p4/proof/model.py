@@ -7,8 +7,11 @@ checksums are computed, and a table's functions are of its key's bytes as the co
 """
 import z3
 
-from machine import DROP_PORT, LEN, PORT, GivenUp, join, packet
+from machine import CRC16, CRC32, DROP_PORT, LEN, PORT, GivenUp, join, packet
 from symbolic import ARITHMETIC, WIDE, Program, fit, truth
+
+
+MEMBER, GROUP = (1 << 31) - 2, (1 << 31) - 1  # what entries of a table with an action profile name in the place of an action
 
 
 class Way:
@@ -43,9 +46,8 @@ class End:
 class Model(Program):
     """A compiled program, and where its registers lie."""
 
-    def __init__(self, source, listing, solver):
+    def __init__(self, source, listing):
         super().__init__(source)
-        self.solver = solver
         self.cells = {r["name"]: r for r in listing["registers"] or []}
         self.states = {s["name"]: s for s in self.json["parsers"][0]["parse_states"]}
         self.signed = {(h["name"], f[0]) for h in self.json["headers"] for t in self.json["header_types"] if t["name"] == h["header_type"]
@@ -54,6 +56,11 @@ class Model(Program):
         self.tables = {t["name"]: t for p in self.json["pipelines"] for t in p["tables"]}
         self.room = {m["name"].partition(" ")[2]: m["entries"] - m["first"] for m in (listing["maps"] or []) if m["name"].startswith("direct ")}
         self.firsts = {m["name"].partition(" ")[2]: m["first"] for m in (listing["maps"] or []) if m["name"].startswith("direct ")}
+        self.places = {a["id"]: i for i, a in enumerate(self.json["actions"])}
+        self.members = {}  # the numbered actions of each profile's members
+        for t in self.tables.values():
+            if t["type"] != "simple":
+                self.members.setdefault("members " + t["action_profile"], []).extend(self.numbered(t))
         self.machine, self.sums = None, []
 
     # ---- tables, for both sides
@@ -71,26 +78,49 @@ class Model(Program):
 
     def facts(self, name, key):
         """What the control plane writes into entries (table.go), of the entry that a key finds."""
-        t = self.tables[name]
         action, hit = self.word(name, key, 0, 4), self.word(name, key, 8, 4)
-        count = len(t["action_ids"])
-        out = [z3.Or(hit == 0, hit == 1), z3.ULE(action, count), z3.Implies(hit == 1, action != 0)]
+        if name in self.members:
+            return [hit == 1, z3.Or([action == n for n, _ in self.members[name]])] + self.within(name, key, action, self.members[name])
+        t = self.tables[name]
+        numbered = self.numbered(t)
+        allowed = z3.Or([action == n for n, _ in numbered])
+        if t["type"] == "simple":
+            out = [z3.Or(hit == 0, hit == 1), z3.If(hit == 1, allowed, z3.Or(action == 0, allowed))]
+        else:
+            named = [action == MEMBER] + ([action == GROUP] if t["type"] == "indirect_ws" else [])
+            out = [z3.Or(hit == 0, hit == 1), z3.If(hit == 1, z3.Or(named), z3.Or(action == 0, allowed))]
         if name in self.room:
             out.append(z3.ULT(self.word(name, key, 4, 4), self.room[name]))
         if not t["key"]:
             out.append(hit == 0)
-        for i, a in enumerate(t["action_ids"]):
-            for at, width in self.arguments(a):
-                for k in range(0, width, 64):
-                    if width - k < 64:
-                        out.append(z3.Implies(action == i + 1, z3.ULT(self.word(name, key, at + k // 8, 8), 1 << width - k)))
+        out += self.within(name, key, action, numbered)
         default = t.get("default_entry")
         if default and default.get("action_const") and default.get("action_entry_const", True):
-            out.append(z3.Implies(hit == 0, action == t["action_ids"].index(default["action_id"]) + 1))
+            out.append(z3.Implies(hit == 0, action == next(n for n, a in numbered if a == default["action_id"])))
             for (at, width), v in zip(self.arguments(default["action_id"]), default["action_data"]):
                 for k in range(0, width, 64):
                     out.append(z3.Implies(hit == 0, self.word(name, key, at + k // 8, 8) == int(v, 16) >> k & (1 << 64) - 1))
         return out
+
+    def within(self, name, key, action, numbered):
+        """The arguments of entries are no wider than the actions' parameters."""
+        out = []
+        for n, a in numbered:
+            for at, width in self.arguments(a):
+                for k in range(0, width, 64):
+                    if width - k < 64:
+                        out.append(z3.Implies(action == n, z3.ULT(self.word(name, key, at + k // 8, 8), 1 << width - k)))
+        return out
+
+    def numbered(self, t):
+        """A table's actions, as entries name them: by their place in the table, those of action profiles by that in the program."""
+        if t["type"] == "simple":
+            return [(i + 1, a) for i, a in enumerate(t["action_ids"])]
+        return [(self.places[a] + 1, a) for a in t["action_ids"]]
+
+    def member(self, name, key):
+        """Whether a profile has a member."""
+        return z3.Function(f"{name} has", key.sort(), z3.BoolSort())(key)
 
     def arguments(self, action):
         """Where an action's arguments lie in an entry, and their widths."""
@@ -376,13 +406,32 @@ class Model(Program):
                     parts += [self.get(way, i["value"], f) for f, _ in self.headers[i["value"]]]
             else:
                 raise GivenUp("the payload in a calculation")
-        if c["algo"] != "csum16":
-            raise GivenUp(f"the algorithm {c['algo']}")
-        return folded(self.named(words_of(parts)))
+        algo = c["algo"].removesuffix("_custom")
+        if algo == "csum16":
+            return folded(self.named(words_of(parts)))
+        whole = z3.Concat(*parts) if len(parts) > 1 else parts[0] if parts else None
+        if whole is not None and whole.size() % 8:
+            whole = z3.Concat(whole, z3.BitVecVal(0, -whole.size() % 8))
+        n = whole.size() // 8 if parts else 0
+        data = [z3.simplify(z3.Extract(8 * (n - k) - 1, 8 * (n - k) - 8, whole)) for k in range(n)]
+        if algo == "identity":
+            return fit(z3.Concat(*data[:8]) if n > 1 else data[0] if n else z3.BitVecVal(0, 8), 64)
+        if algo == "xor16":
+            value = z3.BitVecVal(0, 16)
+            for k in range(0, n, 2):
+                value = value ^ z3.Concat(data[k], data[k + 1] if k + 1 < n else z3.BitVecVal(0, 8))
+            return fit(value, 64)
+        if algo not in ("crc16", "crc32"):
+            raise GivenUp(f"the algorithm {algo}")
+        row, value = (CRC32, z3.BitVecVal(0xFFFFFFFF, 64)) if algo == "crc32" else (CRC16, z3.BitVecVal(0, 64))
+        for d in data:
+            e = row(z3.simplify(z3.Extract(7, 0, value) ^ d))
+            value = z3.simplify(z3.LShR(value, 8) ^ z3.ZeroExt(64 - e.size(), e))
+        return z3.simplify(value ^ 0xFFFFFFFF) if algo == "crc32" else value
 
     def named(self, total):
         """The variable that the machine has for a sum, if it has one that is always the same."""
-        for v, of in self.sums:
+        for v, of, _ in self.sums:
             if self.machine.always(total == of):
                 return v
         return total
@@ -416,38 +465,52 @@ class Model(Program):
             args = [z3.BitVecVal(int(v, 16), d["bitwidth"]) for v, d in zip(default["action_data"], self.actions[default["action_id"]]["runtime_data"])]
             yield from self.acted(way, nodes, t, default["action_id"], args, False)
             return
-        if t["type"] != "simple":
-            raise GivenUp("an action profile")
         if t.get("direct_meters"):
             raise GivenUp("a meter")
         key = self.key_of(way, t)
         w = way.copy()
         w.asked.append((t["name"], key))
-        self.solver.push()
-        try:
-            self.solver.add(*self.facts(t["name"], key))
+        with self.machine.told(*self.facts(t["name"], key)):
             if t.get("with_counters"):
                 cell = z3.simplify(z3.Extract(31, 0, self.word(t["name"], key, 4, 4)) + self.firsts[t["name"]])
                 w.counted += [("direct", cell, 0, 1), ("direct", cell, 8, LEN)]
             action, hit = self.word(t["name"], key, 0, 4), self.word(t["name"], key, 8, 4)
             for was in self.ways(hit == 1):
-                yield from self.chosen(w, nodes, t, key, action, was, 0)
-        finally:
-            self.solver.pop()
+                if was and t["type"] != "simple":
+                    yield from self.by_profile(w, nodes, t, key, action)
+                else:
+                    yield from self.chosen(w, nodes, t, t["name"], key, action, was, 0)
 
-    def chosen(self, way, nodes, t, key, action, hit, i):
+    def by_profile(self, way, nodes, t, key, action):
+        """What an entry's member does, if there is one."""
+        for group in self.ways(action == GROUP):
+            if group:
+                raise GivenUp("a group of an action profile")
+            name = "members " + t["action_profile"]
+            number = z3.Extract(31, 0, self.word(t["name"], key, 16, 4))
+            bits = [z3.Extract(8 * k + 7, 8 * k, number) for k in range(4)]
+            at = z3.simplify(z3.Concat(z3.BitVecVal(32 << 24, 32), *bits))
+            for there in self.ways(self.member(name, at)):
+                if not there:
+                    yield from self.node(way, nodes, self.following(t, None, True))
+                    continue
+                with self.machine.told(*self.facts(name, at)):
+                    yield from self.chosen(way, nodes, t, name, at, self.word(name, at, 0, 4), True, 0)
+
+    def chosen(self, way, nodes, t, name, key, action, hit, i):
         if i == len(t["action_ids"]):  # no action
             yield from self.node(way, nodes, self.following(t, None, hit))
             return
-        for this in self.ways(action == i + 1):
+        number, a = self.numbered(t)[i]
+        for this in self.ways(action == number):
             if not this:
-                yield from self.chosen(way, nodes, t, key, action, hit, i + 1)
+                yield from self.chosen(way, nodes, t, name, key, action, hit, i + 1)
                 continue
             args = []
-            for at, width in self.arguments(t["action_ids"][i]):
-                words = [self.word(t["name"], key, at + 8 * k, 8) for k in reversed(range((width + 63) // 64))]
+            for at, width in self.arguments(a):
+                words = [self.word(name, key, at + 8 * k, 8) for k in reversed(range((width + 63) // 64))]
                 args.append(fit(z3.Concat(*words) if len(words) > 1 else words[0], width))
-            yield from self.acted(way, nodes, t, t["action_ids"][i], args, hit)
+            yield from self.acted(way, nodes, t, a, args, hit)
 
     def acted(self, way, nodes, t, action, args, hit):
         for w, ended in self.statements(way.copy(), self.actions[action]["primitives"], args, 0):
@@ -488,6 +551,10 @@ class Model(Program):
                 return
             elif op == "generate_digest":
                 way.digest = int(a[1]["value"], 16)
+            elif op == "modify_field_with_hash_based_offset":
+                low, most = fit(self.wide(self.value(way, a[1], args)), 64), fit(self.wide(self.value(way, a[3], args)), 64)
+                value = fit(self.calculated(way, a[2]["value"]), 64)
+                self.assign(way, a[0], low + z3.URem(value, z3.If(most == 0, z3.BitVecVal(1, 64), most)))
             elif op == "count":
                 yield from self.counting(way, ops, args, at, steps, a)
                 return
