@@ -7,8 +7,8 @@ checksums are computed, and a table's functions are of its key's bytes as the co
 """
 import z3
 
-from machine import CRC16, CRC32, DROP_PORT, LEN, PORT, GivenUp, join, packet
-from symbolic import ARITHMETIC, WIDE, Program, fit, truth
+from machine import CRC16, CRC32, DROP_PORT, LEN, PORT, GivenUp, Slice, join, packet
+from symbolic import ARITHMETIC, COMPARISON as UNSIGNED, WIDE, Program, fit, truth
 
 
 MEMBER, GROUP = (1 << 31) - 2, (1 << 31) - 1  # what entries of a table with an action profile name in the place of an action
@@ -225,7 +225,7 @@ class Model(Program):
                 n = whole.size()
                 if n % 8:
                     raise GivenUp("a header of no whole bytes")
-                head += [z3.Extract(n - 8 * k - 1, n - 8 * k - 8, whole) for k in range(n // 8)]
+                head += [Slice(whole, k) for k in reversed(range(n // 8))]
         return End(way, port, head, way.position)
 
     def sample(self, way):
@@ -688,9 +688,9 @@ class Model(Program):
             return z3.Or(truth(left), truth(right))
         x, y = self.wide(left), self.wide(right)
         if op in COMPARISON:
-            return z3.simplify(COMPARISON[op](x, y))
+            return z3.simplify((UNSIGNED if positive(x) and positive(y) else COMPARISON)[op](x, y))
         if op == ">>":
-            return z3.simplify(x >> y)
+            return z3.simplify(z3.LShR(x, y) if positive(x) else x >> y)
         if op in ARITHMETIC:
             return z3.simplify(ARITHMETIC[op](x, y))
         if op in ("two_comp_mod", "sat_cast", "usat_cast"):
@@ -709,6 +709,11 @@ COMPARISON = {
     "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b,
     ">=": lambda a, b: a >= b,
 }
+
+
+def positive(x):
+    """Whether a number is known not to be below zero. The solver knows more of operators without signs."""
+    return z3.eq(z3.simplify(z3.Extract(WIDE - 1, WIDE - 1, x)), z3.BitVecVal(0, 1))
 
 
 def words_of(parts):

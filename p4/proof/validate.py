@@ -19,7 +19,7 @@ except ImportError:
     sys.exit("validate.py: no z3 for this Python: apt-get install python3-z3, and run it with /usr/bin/python3")
 
 import symbolic
-from machine import DROP, INDEX, LEN, PORT, REDIRECT, GivenUp, Machine, Wrong, byte, packet, wide
+from machine import DROP, INDEX, LEN, PORT, REDIRECT, GivenUp, Machine, Slice, Wrong, byte, packet, wide
 from model import Model
 
 PATIENCE = 3_000_000  # what the solver may spend on a question: some seconds, in units that do not depend on the machine
@@ -124,6 +124,7 @@ class Comparison:
                 tail += 1
             mine[12:12] = state.tag
         yield "its length", len(mine) - tail == len(theirs) - rest
+        known = min(len(mine), len(theirs))
         while len(mine) < len(theirs):
             mine.append(packet(tail))
             tail += 1
@@ -131,10 +132,32 @@ class Comparison:
             theirs.append(packet(rest))
             rest += 1
         yield "where its payload begins", tail == rest
-        for k, (a, b) in enumerate(zip(mine, theirs)):
-            a, b = z3.simplify(byte(a, state.least)), z3.simplify(b)
-            if not z3.eq(a, b):
-                yield f"byte {k}", z3.Or(a == b, z3.ULE(LEN + (len(mine) - tail), k))
+        differing = [not z3.eq(z3.simplify(byte(a, state.least)), z3.simplify(byte(b, state.least))) for a, b in zip(mine, theirs)]
+        at = 0
+        while at < len(mine):
+            end = at
+            while end < known and differing[end]:
+                end += 1
+            if end > at:  # whole numbers are easier to compare than their bytes
+                yield f"bytes {at} to {end - 1}", number(mine[at:end], state.least) == number(theirs[at:end], state.least)
+            elif differing[at]:
+                yield f"byte {at}", z3.Or(byte(mine[at], state.least) == byte(theirs[at], state.least), z3.ULE(LEN + (len(mine) - tail), at))
+            at = max(end, at + 1)
+
+
+def number(elements, least):
+    """Bytes of a frame as one number. Those of one number stay together."""
+    parts, at = [], 0
+    while at < len(elements):
+        e, end = elements[at], at + 1
+        if isinstance(e, Slice):
+            while end < len(elements) and isinstance(elements[end], Slice) and elements[end].of is e.of and elements[end].i == e.i - (end - at):
+                end += 1
+            parts.append(z3.Extract(8 * e.i + 7, 8 * elements[end - 1].i, e.of))
+        else:
+            parts.append(byte(e, least))
+        at = end
+    return z3.Concat(*parts) if len(parts) > 1 else parts[0]
 
 
 class Refuted(Exception):
