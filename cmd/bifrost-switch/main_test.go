@@ -12,7 +12,7 @@ import (
 func TestAlone(t *testing.T) {
 	const module = "github.com/bifrost-rack/bifrost/"
 	may := []string{
-		"cmd/bifrost-switch", "internal/metrics", "internal/outstream", "internal/process", "internal/rawsys", "internal/rotate", "internal/sdnotify", "internal/spin",
+		"cmd/bifrost-switch", "internal/loglimit", "internal/metrics", "internal/outstream", "internal/process", "internal/rawsys", "internal/rotate", "internal/sdnotify", "internal/spin",
 	}
 	bifrosts := []string{"p4", "p4/difftest", "p4/proof", "p4/rights"}
 	// Nor are modules that only Bifröst needs: the log's store, Thrift, the tracing of calls.
@@ -44,7 +44,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s:\n%s", args, text)
 		}
 	}
-	if got := arguments("/usr/bin/simple_switch_grpc", []string{"x.json"}); !slices.Equal(got, []string{"--grpc-server-insecure", "--grpc-server-addr", "0.0.0.0:9559", "x.json"}) {
+	if got := arguments("/usr/bin/simple_switch_grpc", []string{"x.json"}); !slices.Equal(got, []string{"--grpc-server-insecure", "--grpc-server-addr", "0.0.0.0:9559", "--device-id", "0", "x.json"}) {
 		t.Error(got)
 	}
 	if got := arguments("bifrost-switch", []string{"x.json"}); !slices.Equal(got, []string{"x.json"}) {
