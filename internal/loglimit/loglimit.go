@@ -16,7 +16,7 @@ import (
 
 // Of each kind so many lines are logged within an interval, and one more at the interval's end if there were others.
 const (
-	Lines    = 8
+	Lines    = 32
 	Interval = 10 * time.Second
 )
 
