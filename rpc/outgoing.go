@@ -271,7 +271,7 @@ func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m rpcpacket.M
 		}
 		n.unheardAnswer(p, &m)
 		if m.Type == rpcpacket.Exception {
-			n.out.report(call, m.Code.String()+": "+string(m.Payload))
+			n.out.report(call.ID, m.Code.String()+": "+string(m.Payload))
 		}
 		n.out.release(p)
 		return false
@@ -297,8 +297,8 @@ func (p *pending) again(now time.Duration) netio.Message {
 }
 
 // report logs what became of a call that nobody waits for.
-func (o *outgoing) report(call *endpoint.Call, why string) {
-	o.log.Warn("rpc: a call that nobody waits for has failed", "node", o.self.Name, "call", call.ID.String(), "why", why)
+func (o *outgoing) report(call rpcpacket.ID, why string) {
+	o.log.Warn("rpc: a call that nobody waits for has failed", "node", o.self.Name, "call", call.String(), "why", why)
 }
 
 // reserve takes a token for a call that the runtime may have to finish alone.
@@ -323,18 +323,26 @@ func (o *outgoing) tick(now time.Duration) (next time.Duration, ok bool) {
 		p := call.Tag.(*pending)
 		out[o.ports.of(p.to.Remote)] = append(out[o.ports.of(p.to.Remote)], p.again(now))
 	}
+	// They go on: the switch has their slots open. So they may end, and their memory be another call's, as soon as the lock is given up.
+	tokens, late := 0, make([]rpcpacket.ID, 0, len(expired))
+	for _, call := range expired {
+		late = append(late, call.ID)
+		if p := call.Tag.(*pending); p.token {
+			p.token = false
+			tokens++
+		}
+	}
 	next, ok = o.core.Due()
 	o.mu.Unlock()
+	for range tokens {
+		<-o.detached
+	}
 	o.stats.resent.Add(uint64(len(resend)))
 	for conn, all := range out {
 		_, _ = conn.WriteBatch(all) // a failure is a loss: it is sent again
 	}
-	for _, call := range expired {
-		o.report(call, "nobody has acknowledged it") // it goes on: the switch has its slot open
-		if p := call.Tag.(*pending); p.token {
-			p.token = false
-			<-o.detached
-		}
+	for _, id := range late {
+		o.report(id, "nobody has acknowledged it")
 	}
 	return next, ok
 }
