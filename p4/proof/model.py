@@ -647,12 +647,8 @@ class Model(Program):
             return self.ahead(way, *v)
         if kind == "hexstr":
             return z3.BitVecVal(int(v, 16), WIDE)
-        if kind == "bool":
-            return z3.BoolVal(v)
-        if kind in ("runtime_data", "local"):
-            return args[v]
-        if kind == "expression":
-            return self.operation(way, v, args) if "op" in v else self.value(way, v, args)
+        if kind in ("bool", "runtime_data", "local", "expression"):
+            return super().value(way, e, args)
         raise GivenUp(f"an operand of type {kind}")
 
     def operation(self, way, e, args):
