@@ -324,14 +324,6 @@ func (c *checked) forgets() {
 	small.ask(http.MethodDelete, "/v1/nodes/"+nodes.Items[0].Address.String(), "", http.StatusOK)
 }
 
-// quiet is a joiner whose program gives no account of its rights.
-type quiet struct{ join.Joiner }
-
-func (q quiet) Join(ctx context.Context, name string) (join.Session, error) {
-	s, err := q.Joiner.Join(ctx, name)
-	return struct{ join.Session }{s}, err
-}
-
 // frees frees a frozen region, on a rack of its own: the switch has lost its registers, and the region's node did not say what its rights were.
 func (c *checked) frees() {
 	c.T.Helper()
@@ -342,7 +334,7 @@ func (c *checked) frees() {
 	c.T.Cleanup(func() { must(c.T, rack.Close()) })
 	j, err := rack.Joiner("c1")
 	must(c.T, err)
-	n, err := rpc.Join(join.NewContext(ctx, quiet{j}), rpc.WithName("silent"))
+	n, err := rpc.Join(join.NewContext(ctx, simrack.Silent{Joiner: j}), rpc.WithName("silent"))
 	must(c.T, err)
 	p, err := n.Memory().Alloc(ctx, 64)
 	must(c.T, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
@@ -154,14 +155,6 @@ func TestRegistersLost_NodeDown(t *testing.T) {
 	}
 }
 
-// quiet is a joiner whose program gives no account of its rights.
-type quiet struct{ join.Joiner }
-
-func (q quiet) Join(ctx context.Context, name string) (join.Session, error) {
-	s, err := q.Joiner.Join(ctx, name)
-	return struct{ join.Session }{s}, err
-}
-
 // TestRegistersLost_Silent: a node does not say what its rights are when the switch has lost them. It ends, and nobody has what it may have had: an operator frees that. Others
 // lose nothing.
 func TestRegistersLost_Silent(t *testing.T) {
@@ -171,7 +164,7 @@ func TestRegistersLost_Silent(t *testing.T) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		silent, err := rpc.Join(join.NewContext(ctx, quiet{j}), rpc.WithName("silent"), rpc.WithLogger(slog.New(slog.DiscardHandler)))
+		silent, err := rpc.Join(join.NewContext(ctx, simrack.Silent{Joiner: j}), rpc.WithName("silent"), rpc.WithLogger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			r.Fatal(err)
 		}
