@@ -66,7 +66,7 @@ type Config struct {
 	Version string
 	// Print takes a line of a program, or, with "" for the program, of the rack. One call is made at a time.
 	Print func(program, line string)
-	// Ready, if set, is called once, when the rack is up and the apps are deployed.
+	// Ready, if set, is called once, when the rack is up. Programs join, and the apps are deployed, after it has returned.
 	Ready func(Addresses)
 	// Log receives what happens; nil discards it.
 	Log *slog.Logger
@@ -230,13 +230,6 @@ func (r *rack) run(ctx context.Context, specs []resources.Spec, trusted admin.Li
 	}
 	serve(func() error { return server.Run(serving, r.cfg.Page, trusted) })
 	watchers.Go(func() { past.Run(watching, r.rig.Gatekeeper()) })
-	for name, s := range r.sockets {
-		host, err := r.rig.Compute(name)
-		if err != nil {
-			return err
-		}
-		serve(func() error { return unixjoin.Serve(serving, s, host, unixjoin.NewLimits(nodes), r.cfg.Log) })
-	}
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -249,13 +242,20 @@ func (r *rack) run(ctx context.Context, specs []resources.Spec, trusted admin.Li
 			failed <- err
 		}
 	})
+	if r.cfg.Ready != nil {
+		r.cfg.Ready(Addresses{Join: r.sockets[computeBlades[0]].path, Admin: "unix:" + filepath.Join(r.dir.path, "admin.sock"), Dir: r.dir.path})
+	}
+	for name, s := range r.sockets {
+		host, err := r.rig.Compute(name)
+		if err != nil {
+			return err
+		}
+		serve(func() error { return unixjoin.Serve(serving, s, host, unixjoin.NewLimits(nodes), r.cfg.Log) })
+	}
 	for _, spec := range specs {
 		if err := r.rig.Gatekeeper().Deploy(ctx, spec); err != nil {
 			return err
 		}
-	}
-	if r.cfg.Ready != nil {
-		r.cfg.Ready(Addresses{Join: r.sockets[computeBlades[0]].path, Admin: "unix:" + filepath.Join(r.dir.path, "admin.sock"), Dir: r.dir.path})
 	}
 	watchers.Go(func() { r.watch(watching) })
 	select {

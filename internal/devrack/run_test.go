@@ -32,6 +32,9 @@ type running struct {
 	ended chan error
 }
 
+// up is the line in which a test is told where the rack is reached.
+const up = "a rack is up"
+
 func run(t *testing.T, cfg Config) *running {
 	t.Helper()
 	page, err := admin.Listen("127.0.0.1:0", nil)
@@ -45,7 +48,11 @@ func run(t *testing.T, cfg Config) *running {
 		t.Fatal(err)
 	}
 	cfg.Page, cfg.Token, cfg.Ingress = page, strings.Repeat("t", 52), outside
-	cfg.Print, cfg.Ready = func(program, line string) { r.lines <- program + ": " + line }, func(a Addresses) { ready <- a }
+	cfg.Print = func(program, line string) { r.lines <- program + ": " + line }
+	cfg.Ready = func(a Addresses) {
+		r.lines <- up
+		ready <- a
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	r.stop = stop
 	go func() { r.ended <- Run(ctx, cfg) }()
@@ -156,6 +163,38 @@ func TestRun_End(t *testing.T) {
 	if _, err := arrays.NewArraysClient(n.Client("Arrays")).Add(t.Context(), nil, nil); rpc.CodeOf(err) != rpc.Stale && rpc.CodeOf(err) != rpc.Unavailable {
 		t.Error(err)
 	}
+}
+
+// Where a rack is reached is said before what happens in it: a program that waits for the rack joins after that.
+func TestRun_Introduced(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	dir := t.TempDir()
+	run(t, Config{Dir: dir}).end()
+	d := &directory{path: dir}
+	socket, err := d.socket(computeBlades[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	joined := make(chan error, 1)
+	go func() {
+		n, err := rpc.Join(join.NewContext(t.Context(), unixjoin.Joiner{Socket: socket}), rpc.WithName("early"))
+		for rpc.CodeOf(err) == rpc.Unavailable && t.Context().Err() == nil { // the socket is not there yet
+			n, err = rpc.Join(join.NewContext(t.Context(), unixjoin.Joiner{Socket: socket}), rpc.WithName("early"))
+		}
+		if err == nil {
+			err = n.Export(t.Context(), "Arrays", arrays.NewArraysProcessor(&service.Arrays{}))
+		}
+		joined <- err
+	}()
+	r := run(t, Config{Dir: dir})
+	if line := <-r.lines; line != up {
+		t.Fatalf("%q is said before the rack is introduced", line)
+	}
+	if err := <-joined; err != nil {
+		t.Fatal(err)
+	}
+	r.until("early serves Arrays")
+	r.end()
 }
 
 // A run that was saved is one to begin with once: what happens after that is not undone by it.
