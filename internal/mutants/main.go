@@ -68,7 +68,7 @@ func mutate() error {
 	}
 	if *list {
 		for _, m := range chosen {
-			fmt.Printf("%s: %s (%s)\n", m.name, m.wrong, strings.Join(m.find, " "))
+			fmt.Printf("%s: %s (%s)\n", m.name, m.wrong, m.where())
 		}
 		return nil
 	}
@@ -105,7 +105,7 @@ func report(results <-chan result, total int, verbose bool) error {
 	var bad []string
 	for r := range results {
 		said := "caught"
-		where := strings.Join(r.mutant.find, " ") + ": " + r.mutant.wrong
+		where := r.mutant.where() + ": " + r.mutant.wrong
 		switch {
 		case r.err != nil:
 			said = "ERROR: " + r.err.Error()

@@ -21,13 +21,20 @@ import (
 //	--- new
 //	text in its place
 //
-// After the package and the pattern of the tests, find may have flags for them. A fault
-// that several texts make has further blocks, each behind a line "--- file PATH".
+// After the package and the pattern of the tests, find may have flags for them. If there are several lines find, the
+// tests of each must fail: a rule of the model of rights is held by the model's own tests, and by the comparison with the
+// P4 program. A fault that several texts make has further blocks, each behind a line "--- file PATH".
 type mutant struct {
 	name  string
 	wrong string
-	find  []string // package, pattern, flags
+	finds []find
 	edits []edit
+}
+
+// find names tests that must fail.
+type find struct {
+	dir, pattern string
+	flags        []string
 }
 
 // edit replaces one text of a file.
@@ -55,7 +62,7 @@ func load(dir string) ([]*mutant, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("no mutants in %s", dir)
 	}
-	slices.SortStableFunc(all, func(a, b *mutant) int { return strings.Compare(a.find[0], b.find[0]) })
+	slices.SortStableFunc(all, func(a, b *mutant) int { return strings.Compare(a.finds[0].dir, b.finds[0].dir) })
 	return all, nil
 }
 
@@ -75,7 +82,11 @@ func parse(name, text string) (*mutant, error) {
 		case "file":
 			file = value
 		case "find":
-			m.find = strings.Fields(value)
+			f := strings.Fields(value)
+			if len(f) < 2 {
+				return nil, fmt.Errorf("mutant %s: find needs package and pattern", name)
+			}
+			m.finds = append(m.finds, find{f[0], f[1], f[2:]})
 		default:
 			return nil, fmt.Errorf("mutant %s: line %q", name, line)
 		}
@@ -83,8 +94,8 @@ func parse(name, text string) (*mutant, error) {
 	if err := m.parseEdits(file, rest); err != nil {
 		return nil, err
 	}
-	if m.wrong == "" || len(m.find) < 2 {
-		return nil, fmt.Errorf("mutant %s: it needs wrong and find (package and pattern)", name)
+	if m.wrong == "" || len(m.finds) == 0 {
+		return nil, fmt.Errorf("mutant %s: it needs wrong and find", name)
 	}
 	return m, nil
 }
@@ -132,4 +143,13 @@ func (m *mutant) apply(root string) (map[string][]byte, error) {
 		changed[e.file] = bytes.Replace(b, []byte(e.old), []byte(e.new), 1)
 	}
 	return changed, nil
+}
+
+// where says which tests must find the mutant.
+func (m *mutant) where() string {
+	var all []string
+	for _, f := range m.finds {
+		all = append(all, strings.Join(append([]string{f.dir, f.pattern}, f.flags...), " "))
+	}
+	return strings.Join(all, ", ")
 }

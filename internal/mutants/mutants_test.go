@@ -26,29 +26,40 @@ func TestUpToDate(t *testing.T) {
 		if _, err := m.apply(root); err != nil {
 			t.Error(err)
 		}
-		files, _ := filepath.Glob(filepath.Join(root, m.find[0], "*_test.go"))
-		tests := ""
-		for _, f := range files {
-			b, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			tests += string(b)
-		}
-		for _, name := range regexp.MustCompile(`Test\w+`).FindAllString(m.find[1], -1) {
-			if !strings.Contains(tests, "func "+name) {
-				t.Errorf("mutant %s: there is no %s in %s", m.name, name, m.find[0])
+		for _, f := range m.finds {
+			tests := testsOf(t, f.dir)
+			for _, name := range regexp.MustCompile(`Test\w+`).FindAllString(f.pattern, -1) {
+				if !strings.Contains(tests, "func "+name) {
+					t.Errorf("mutant %s: there is no %s in %s", m.name, name, f.dir)
+				}
 			}
 		}
 	}
 }
 
+// testsOf is the text of a package's tests.
+func testsOf(t *testing.T, dir string) (text string) {
+	t.Helper()
+	files, _ := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += string(b)
+	}
+	return text
+}
+
 func TestParse_Wrong(t *testing.T) {
 	good := "wrong: w\nfile: f\nfind: ./p ^Test$\n--- old\na\n--- new\nb\n"
-	if m, err := parse("good", good); err != nil || len(m.edits) != 1 || m.edits[0] != (edit{"f", "a\n", "b\n"}) || len(m.find) != 2 {
+	if m, err := parse("good", good); err != nil || len(m.edits) != 1 || m.edits[0] != (edit{"f", "a\n", "b\n"}) || len(m.finds) != 1 {
 		t.Fatalf("%+v, %v", m, err)
 	}
 	if m, err := parse("two", good+"--- file g\n--- old\nc\n--- new\n"); err != nil || len(m.edits) != 2 || m.edits[1] != (edit{"g", "c\n", ""}) {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if m, err := parse("twice", strings.Replace(good, "--- old", "find: ./q ^TestQ$ -short\n--- old", 1)); err != nil || m.where() != "./p ^Test$, ./q ^TestQ$ -short" {
 		t.Errorf("%+v, %v", m, err)
 	}
 	for _, second := range []string{"--- file g\n--- new\n", "--- file g\n--- old\nc\n"} {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,7 +37,7 @@ const (
 const patience = 5 * time.Minute
 
 // run runs the tests that must find a mutant, with the fault laid over the module's
-// files by go's -overlay. The tree is not touched.
+// files by go's -overlay. The tree is not touched. It ends with the first tests that find nothing.
 func (m *mutant) run(ctx context.Context, root string) (r result) {
 	r.mutant = m
 	began := time.Now()
@@ -57,19 +58,28 @@ func (m *mutant) run(ctx context.Context, root string) (r result) {
 		r.err = err
 		return r
 	}
-	args := []string{
-		"test", "-overlay", overlay, "-vet=off", "-count=1", "-failfast", "-ldflags=-s -w", "-timeout", patience.String(), "-run", m.find[1], m.find[0],
-	}
-	c := exec.CommandContext(ctx, "go", append(args, m.find[2:]...)...)
-	c.Dir = root
-	c.Env = append(os.Environ(), "RAPID_SEED=1") // property tests draw what they draw in make test
-	output, err := c.CombinedOutput()
-	r.output = string(output)
-	r.outcome, r.err = verdict(r.output, err)
-	if ctx.Err() != nil {
-		r.err = ctx.Err()
+	for _, f := range m.finds {
+		var output string
+		output, r.outcome, r.err = f.run(ctx, root, overlay)
+		r.output += output
+		if r.err != nil || r.outcome != caught {
+			break
+		}
 	}
 	return r
+}
+
+// run runs tests with the files of an overlay.
+func (f *find) run(ctx context.Context, root, overlay string) (output string, o outcome, err error) {
+	args := []string{
+		"test", "-overlay", overlay, "-vet=off", "-count=1", "-failfast", "-ldflags=-s -w", "-timeout", patience.String(), "-run", f.pattern, f.dir,
+	}
+	c := exec.CommandContext(ctx, "go", append(args, f.flags...)...)
+	c.Dir = root
+	c.Env = append(os.Environ(), "RAPID_SEED=1") // property tests draw what they draw in make test
+	b, err := c.CombinedOutput()
+	o, err = verdict(string(b), err)
+	return string(b), o, cmp.Or(ctx.Err(), err)
 }
 
 // lay writes changed files into a directory, and the file that has go lay them over the
