@@ -288,6 +288,27 @@ func TestForgedAnswer(t *testing.T) {
 	}
 }
 
+// A question about a slot of which the ledger has no call brings the call's id: it is answered by its place, from the node that was asked.
+func TestQuestionWithoutID(t *testing.T) {
+	c, _ := caller()
+	q := &Call{RTT: &RTT{}, Node: [16]byte{15: 7}, Slot: rpcpacket.BlockSlots, Number: rpcpacket.NumberOf(6, 8)}
+	c.Hold(q.Slot, q.Number, q.Node)
+	if !c.Ask(0, q) {
+		t.Fatal("it cannot be asked about")
+	}
+	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Call: ChildID(nil, rpcpacket.ID{1}, 0, 1), Slot: q.Slot, Number: q.Number}}
+	if c.Receive(0, netip.AddrFrom16([16]byte{15: 8}), &m) != nil {
+		t.Error("another node's answer counts")
+	}
+	m.Number += 2
+	if c.Receive(0, netip.AddrFrom16(q.Node), &m) != nil {
+		t.Error("the answer to another call of the slot counts")
+	}
+	if m.Number -= 2; c.Receive(0, netip.AddrFrom16(q.Node), &m) != q || c.Held(q.Slot, q.Number) {
+		t.Error("the answer does not count")
+	}
+}
+
 // A late copy of a refusal does not end a call that is sent to the same node again: the node may
 // have begun to run it.
 func TestLateRefusal(t *testing.T) {
@@ -324,6 +345,60 @@ func TestCaller_Counts(t *testing.T) {
 	c.End(one)
 	if begin(two); two.Slot == one.Slot || c.slots != rpcpacket.BlockSlots-1 || len(c.idle) != rpcpacket.BlockSlots-2 {
 		t.Errorf("slot %d follows %d; %d slots, %d are free", two.Slot, one.Slot, c.slots, len(c.idle))
+	}
+}
+
+// TestCaller_Quota: a node asks for one block more as soon as half of its slots are used, for as many as its calls need, and never for more than it may have.
+func TestCaller_Quota(t *testing.T) {
+	c := NewCaller(self, 7, nil)
+	have := func(blocks uint32) {
+		for b := uint32(len(c.blocks)) + 1; b <= blocks; b++ { //nolint:gosec // few
+			c.Grant([]uint32{b})
+		}
+	}
+	took := byte(0)
+	take := func(n int) {
+		for range n {
+			if took++; !c.Take(&Call{RTT: &RTT{}, Node: [16]byte{15: took}}) {
+				t.Fatal("no slot is free")
+			}
+		}
+	}
+	have(2)
+	for _, step := range []struct {
+		take, want int
+	}{{rpcpacket.BlockSlots, 0}, {1, 3}, {rpcpacket.BlockSlots - 1, 4}} {
+		if take(step.take); c.Want() != step.want {
+			t.Errorf("with %d calls in 2 blocks it wants %d blocks, not %d", took, c.Want(), step.want)
+		}
+	}
+	have(rpcpacket.MaxBlocks - 1)
+	to := [16]byte{14: 1}
+	for range rpcpacket.MaxBlocks * rpcpacket.BlockSlots { // to one node: half of them wait
+		c.Take(&Call{RTT: &RTT{}, Node: to})
+	}
+	if c.Want() != rpcpacket.MaxBlocks {
+		t.Errorf("it wants %d blocks, not the last one that it may have", c.Want())
+	}
+	c.served = func(*Call) {}
+	if have(rpcpacket.MaxBlocks); c.Want() != 0 {
+		t.Errorf("it wants %d blocks, and has all that it may have", c.Want())
+	}
+}
+
+// TestCaller_Unhold: a late word about an earlier call of a slot does not free the slot, which another one holds by now.
+func TestCaller_Unhold(t *testing.T) {
+	c, begin := caller()
+	call := &Call{RTT: &RTT{}, Holds: true}
+	begin(call)
+	slot, number := call.Slot, call.Number
+	c.End(call)
+	c.Unhold(slot, number-2, 1)
+	if !c.Held(slot, number) || c.Held(slot, number-2) {
+		t.Error("the word about another call has freed the slot")
+	}
+	if c.Unhold(slot, number, 1); c.Held(slot, number) {
+		t.Error("the slot is held still")
 	}
 }
 

@@ -130,3 +130,48 @@ func TestTable_Retires(t *testing.T) {
 		t.Errorf("took %s, %v, and %d are free; want %s and none", id, ok, table.Free(), want)
 	}
 }
+
+// learnt is a table with batch 1, of which the machine has told.
+func learnt(states *[dsmpacket.BatchSlots]dsmpacket.SlotState) *Table {
+	t := &Table{}
+	t.Add([]uint32{1})
+	number, turn, _ := t.Ask()
+	t.Learn(number, turn, states)
+	return t
+}
+
+// A slot that rests is not free, and is asked about again: it is free then.
+func TestTable_Rests(t *testing.T) {
+	states := [dsmpacket.BatchSlots]dsmpacket.SlotState{}
+	for i := range states {
+		states[i] = dsmpacket.SlotState{Generation: 7, Live: i != 5, Rests: i == 5}
+	}
+	table := learnt(&states)
+	if id, ok := table.Take(); ok || !table.Rests() {
+		t.Fatalf("took %s, %v; a slot rests: %v", id, ok, table.Rests())
+	}
+	states[5].Rests = false
+	number, turn, _ := table.Ask()
+	table.Learn(number, turn, &states)
+	if id, ok := table.Take(); !ok || id != dsmpacket.IDOf(dsmpacket.BatchSlots+5, 8) || table.Rests() {
+		t.Errorf("took %s, %v; a slot rests: %v", id, ok, table.Rests())
+	}
+}
+
+// A slot that is refused again and again is asked for with generations that its machine takes: none of them is too new.
+func TestTable_MostAhead(t *testing.T) {
+	states := [dsmpacket.BatchSlots]dsmpacket.SlotState{}
+	for i := range states {
+		states[i] = dsmpacket.SlotState{Generation: 7, Live: i != 5}
+	}
+	table := learnt(&states)
+	for try := range uint32(3 * dsmpacket.MostAhead) {
+		id, ok := table.Take()
+		if want := dsmpacket.IDOf(dsmpacket.BatchSlots+5, 7+min(try+1, dsmpacket.MostAhead)); !ok || id != want {
+			t.Fatalf("try %d: took %s, %v; want %s", try+1, id, ok, want)
+		}
+		table.Refused(id)
+		number, turn, _ := table.Ask()
+		table.Learn(number, turn, &states)
+	}
+}
