@@ -114,9 +114,12 @@ func (w *works) measure(ctx context.Context, nodes int, e *report.Experiment) er
 	return w.count(ctx, pair, agent.Measure{Work: peer.Work{Op: peer.Ping}, Callers: nodes}, report.Point{X: float64(nodes)}, e)
 }
 
-// count measures calls, and adds at a point what the components have done for each.
+// count measures calls, and adds at a point what the components have done for each. It begins when the slots of regions that are freed, which
+// rest for a second, have come back: before that, a caller asks for ever more of them.
 func (w *works) count(ctx context.Context, pair *pair, ask agent.Measure, at report.Point, e *report.Experiment) error {
-	ask.For = 10 * w.Pace.Warmup
+	const warmup, measure = 50, 10 // as many as of one point of a contest
+	e.Repeats, e.WarmupSeconds, e.MeasureSeconds = 1, warmup*w.Pace.Warmup.Seconds(), measure*w.Pace.Measure.Seconds()
+	ask.For = warmup * w.Pace.Warmup
 	if _, err := pair.client.Ask(ctx, agent.Request{Measure: &ask}); err != nil {
 		return err
 	}
@@ -124,7 +127,7 @@ func (w *works) count(ctx context.Context, pair *pair, ask agent.Measure, at rep
 	if err != nil {
 		return err
 	}
-	ask.For = 10 * w.Pace.Measure
+	ask.For = measure * w.Pace.Measure
 	done, err := pair.client.Ask(ctx, agent.Request{Measure: &ask})
 	if err != nil {
 		return err
