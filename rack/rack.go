@@ -44,8 +44,9 @@ const DefaultDir = "/run/bifrost"
 
 // Limits of time; each is far above what a healthy rack takes.
 const (
-	// DefaultTimeout bounds the start of a rack, process by process.
-	DefaultTimeout = 30 * time.Second
+	// DefaultTimeout bounds the start of a rack, process by process. The Gatekeeper waits for the switch, which
+	// verifies its program: that takes seconds of a CPU, and much longer on a machine that does other things.
+	DefaultTimeout = 2 * time.Minute
 	// stopGrace is how long processes have to end in good order.
 	stopGrace = 3 * time.Second
 	// teardownTimeout bounds the clean-up after a failed or interrupted start.

@@ -88,9 +88,9 @@ func (e Election) after() Election {
 // reports whether it had to. A new pipeline starts with empty tables. Registers keep what they have if the
 // program before had the same ones and the switch is ours (p4rt.KeepRegisters); else they are empty.
 func (c *Client) SetPipeline(ctx context.Context) (set bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	asking, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	has, err := c.rpc.GetForwardingPipelineConfig(ctx, &p4v1.GetForwardingPipelineConfigRequest{
+	has, err := c.rpc.GetForwardingPipelineConfig(asking, &p4v1.GetForwardingPipelineConfigRequest{
 		DeviceId: c.cfg.DeviceID, ResponseType: p4v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY,
 	})
 	switch {
@@ -105,13 +105,13 @@ func (c *Client) SetPipeline(ctx context.Context) (set bool, err error) {
 
 // ResetPipeline makes the switch run the program, whatever it runs, with empty tables and empty registers.
 func (c *Client) ResetPipeline(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
 	return c.commit(ctx)
 }
 
 // commit sets the pipeline.
 func (c *Client) commit(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
 	_, err := c.rpc.SetForwardingPipelineConfig(ctx, &p4v1.SetForwardingPipelineConfigRequest{
 		DeviceId: c.cfg.DeviceID, ElectionId: c.election(),
 		Action: p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,

@@ -37,6 +37,7 @@ type bench struct {
 	mu     sync.Mutex
 	sw     *softswitch.Switch
 	listen *bufconn.Listener
+	load   softswitch.Loader // of a switch that start starts; nil is its default
 }
 
 // virtual runs a test in a bubble with a switch that has no program yet.
@@ -66,7 +67,7 @@ func virtual(t *testing.T, f func(b *bench)) {
 
 func (b *bench) start() {
 	b.t.Helper()
-	sw, err := softswitch.New(softswitch.Config{DeviceID: 1, CPUPort: p4.CPUPort})
+	sw, err := softswitch.New(softswitch.Config{DeviceID: 1, CPUPort: p4.CPUPort, Load: b.load})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -124,6 +125,25 @@ func TestNew_Refused(t *testing.T) {
 			t.Errorf("%s: no error", what)
 		}
 	}
+}
+
+// TestSetPipeline_Slow: a switch that needs a minute to load the program is waited for. If it were asked anew, it would begin again each time.
+func TestSetPipeline_Slow(t *testing.T) {
+	virtual(t, func(b *bench) {
+		b.stop()
+		loads := 0
+		b.load = func(program []byte, env softswitch.Env) (softswitch.Executor, error) {
+			loads++
+			<-time.After(time.Minute) // virtual
+			return softswitch.LoadGo(program, env)
+		}
+		b.start()
+		c, s := b.primary(1)
+		defer s.Close()
+		if err := c.ResetPipeline(b.ctx); err != nil || loads != 2 {
+			t.Errorf("once more: %v, loaded %d times", err, loads)
+		}
+	})
 }
 
 func TestSetPipeline(t *testing.T) {

@@ -15,8 +15,12 @@ import (
 // a large table.
 const maxMessage = 64 << 20
 
-// answerTimeout is how long a switch may take to answer a request.
-const answerTimeout = 10 * time.Second
+// How long a switch may take to answer a request, and to load the program: it verifies, compiles and installs it, which takes seconds of a CPU or of a
+// chip's driver. A controller that gave up sooner and asked again would have it begin anew each time.
+const (
+	answerTimeout = 10 * time.Second
+	loadTimeout   = 5 * time.Minute
+)
 
 // DialOptions are what a connection to a switch should have: it is found again
 // soon after a restart, and many jumbo packets may be under way. Credentials are
