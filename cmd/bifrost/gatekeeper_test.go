@@ -40,7 +40,7 @@ func TestGatekeeperCmd_Refused(t *testing.T) {
 	} {
 		root := newRoot()
 		root.SetArgs(append([]string{"gatekeeper", "--open"}, strings.Fields(c.args)...))
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // one that is not refused would run on
+		ctx, cancel := context.WithTimeout(context.Background(), patience) // one that is not refused would run on
 		err := root.ExecuteContext(ctx)
 		if cancel(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", c.args, err, c.want)
@@ -73,7 +73,7 @@ func TestGatekeeperCmd(t *testing.T) {
 	root.SetArgs([]string{"gatekeeper", "--open", "--switch", "unix:" + filepath.Join(dir, "switch.sock"), "--log-level", "off"})
 	ended := make(chan error, 1)
 	go func() { ended <- root.ExecuteContext(ctx) }()
-	if err := notify.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := notify.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	b := make([]byte, 100)

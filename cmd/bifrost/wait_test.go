@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,25 +22,38 @@ import (
 // waited runs a command that waits, and returns what it prints, and what it shows meanwhile.
 func waited(t *testing.T, args ...string) (out, shown string, err error) {
 	t.Helper()
-	var o, e bytes.Buffer
+	return waitedUntil(t, "", nil, args...)
+}
+
+// waitedUntil is waited that calls then, with what interrupts the command, whenever something is shown and the text is part of all that was.
+func waitedUntil(t *testing.T, text string, then func(interrupt func()), args ...string) (out, shown string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var o bytes.Buffer
+	var e shows
+	e.changed = func() {
+		if then != nil && strings.Contains(e.String(), text) {
+			then(cancel)
+		}
+	}
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetOut(&o)
 	root.SetErr(&e)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
 	err = root.ExecuteContext(ctx)
 	return o.String(), e.String(), err
 }
 
-// joins is a program that joins, and ends when it is told to.
-func joins(ctx context.Context, j join.Joiner, _ control.Start) error {
-	n, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName("p"))
-	if err != nil {
-		return err
-	}
-	<-ctx.Done()
-	return n.Close(context.WithoutCancel(ctx))
+// shows is what a command shows; it says when that has changed.
+type shows struct {
+	bytes.Buffer
+	changed func()
+}
+
+func (s *shows) Write(p []byte) (int, error) {
+	defer s.changed()
+	return s.Buffer.Write(p)
 }
 
 // TestWait: each command that waits ends when its change is done, and otherwise says what is not there, and why.
@@ -48,6 +62,17 @@ func TestWait(t *testing.T) {
 	askInterval, blockedPatience = 10*time.Millisecond, 100*time.Millisecond
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
+	var held sync.RWMutex // while it is locked, no program joins
+	joins := func(ctx context.Context, j join.Joiner, _ control.Start) error {
+		held.RLock()
+		held.RUnlock() //nolint:staticcheck // it has waited
+		n, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName("p"))
+		if err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return n.Close(context.WithoutCancel(ctx))
+	}
 	rack, err := simrack.Start(ctx, simrack.Config{Heartbeat: time.Minute, Machines: [][]string{{"m1", "m2"}}, Programs: map[string]simrack.Program{"p": joins}})
 	must(t, err)
 	t.Cleanup(func() { must(t, rack.Close()) })
@@ -59,6 +84,9 @@ func TestWait(t *testing.T) {
 	}
 	run := func(command string) (string, string, error) {
 		return waited(t, append(strings.Fields(command), "--admin-addr", address)...)
+	}
+	interrupted := func(command, shown string) (string, string, error) {
+		return waitedUntil(t, shown, func(interrupt func()) { interrupt() }, append(strings.Fields(command), "--admin-addr", address)...)
 	}
 	expect := func(what string, want string, out, shown string, err error) {
 		t.Helper()
@@ -74,7 +102,10 @@ func TestWait(t *testing.T) {
 	}
 	out, shown, err := deploy("3", "s1", "--wait")
 	expect("deploy", "a/p/3", out, shown, err)
-	out, shown, err = run("restart a --wait")
+	held.Lock()
+	release := sync.OnceFunc(held.Unlock)
+	defer release()
+	out, shown, err = waitedUntil(t, "a/p/1 is ", func(func()) { release() }, "restart", "a", "--wait", "--admin-addr", address)
 	expect("restart", "a/p/3", out, shown, err)
 	if !strings.Contains(shown, "a/p/1 is ") || !strings.Contains(shown, "a/p/3 is done\n") {
 		t.Errorf("restart shows\n%s", shown)
@@ -82,8 +113,8 @@ func TestWait(t *testing.T) {
 	out, shown, err = run("drain s1 --wait")
 	refused("drain without room", []string{"drain s1 does not go on by itself: a/p/", " is running since ", "no other blade has room for it: s1 is draining"}, out, shown, err)
 	blockedPatience = time.Minute
-	out, shown, err = run("drain s1 --timeout 50ms")
-	refused("drain with a timeout", []string{"drain s1 is not done after 50ms: a/p/", " is running since ", "; a/p/", "the change itself goes on"}, out, shown, err)
+	out, shown, err = interrupted("drain s1 --wait", "a/p/3 is running")
+	refused("drain that is interrupted", []string{"drain s1 was interrupted: a/p/", " is running since ", "; a/p/", "the change itself goes on"}, out, shown, err)
 	out, shown, err = deploy("2", "s1, s2", "--timeout", "1m")
 	expect("deploy of fewer nodes", "a/p/", out, shown, err)
 	out, shown, err = run("drain s1 --wait")
@@ -93,7 +124,7 @@ func TestWait(t *testing.T) {
 	// Whoever has started a program by hand has to end it.
 	n, err := rack.Join(ctx, "s1", "mine")
 	must(t, err)
-	out, shown, err = run("drain s1 --timeout 50ms")
+	out, shown, err = interrupted("drain s1 --wait", "mine is there")
 	refused("drain of a program that was started by hand", []string{"mine is there: somebody has started it by hand: it stays until it ends"}, out, shown, err)
 	must(t, n.Close(ctx))
 	out, shown, err = run("undeploy a --wait")
@@ -149,8 +180,8 @@ func TestJobRun(t *testing.T) {
 	}
 }
 
-// A Gatekeeper that is away is waited for, but not for ever. The time is not real: a slow machine changes nothing.
-func TestWait_Away(t *testing.T) {
+// A change is waited for until --timeout, and a Gatekeeper that is away, but not for ever. The time is not real: a slow machine changes nothing.
+func TestWait_Limits(t *testing.T) {
 	_, away := (&clientOptions{address: "unix:" + t.TempDir() + "/none"}).connectAndAsk(t)
 	bubble.Test(t, func(t *testing.T) {
 		cmd := newDrainCmd()
@@ -171,6 +202,20 @@ func TestWait_Away(t *testing.T) {
 		err := w.until(cmd, "drain s1", func(context.Context) ([]thing, error) { return nil, away })
 		if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "drain s1 does not go on by itself: the Gatekeeper is away: ") || took < blockedPatience || took > 2*blockedPatience {
 			t.Errorf("away for good: %v, after %v", err, took)
+		}
+		limited, began := waitOptions{timeout: 50 * time.Millisecond}, time.Now()
+		err = limited.until(cmd, "drain s1", func(context.Context) ([]thing, error) {
+			return []thing{{name: "p", state: "running"}, {name: "q", state: "new"}}, nil
+		})
+		if want := "drain s1 is not done after 50ms: p is running; q is new; the change itself goes on"; err == nil || err.Error() != want || time.Since(began) != limited.timeout {
+			t.Errorf("with a timeout: %v, after %v; want %s", err, time.Since(began), want)
+		}
+		err = limited.until(cmd, "drain s1", func(ctx context.Context) ([]thing, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		if want := "drain s1 is not done after 50ms: the Gatekeeper has not answered; the change itself goes on"; err == nil || err.Error() != want {
+			t.Errorf("no answer in time: %v; want %s", err, want)
 		}
 		broken := errors.New("it cannot come")
 		if err := w.until(cmd, "drain s1", func(context.Context) ([]thing, error) { return nil, broken }); !errors.Is(err, broken) {
