@@ -52,16 +52,11 @@ func TestSwitchClients_TLS(t *testing.T) {
 	json, info := program(t)
 	serverCert, serverKey := certified(t, dir, "server")
 	clientCert, clientKey := certified(t, dir, "client")
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := free.Addr().String()
-	_ = free.Close()
+	addr := reserved(t)
 	runSwitch(t, "--datapath", "go", "--log-level", "off", "--p4info", info, json, "--grpc-server-addr", addr, "--grpc-server-ssl", "--grpc-server-cert", serverCert,
 		"--grpc-server-key", serverKey, "--grpc-server-cacert", clientCert, "--grpc-server-with-client-auth")
 	run := func(args ...string) (string, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		return execute(ctx, append(args, "--grpc-addr", addr)...)
 	}

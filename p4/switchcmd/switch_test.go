@@ -3,6 +3,7 @@ package switchcmd
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -19,11 +20,29 @@ import (
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/types/known/structpb"
 )
+
+// patience bounds what a switch takes its time for on a busy machine.
+const patience = time.Minute
+
+// reserved is a TCP address that a switch can listen at, and no other program gets: it is bound by a socket that does not listen, beside which one that
+// listens may be bound if both allow that (SO_REUSEADDR, which Go sets).
+func reserved(t *testing.T) string {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	must(t, err)
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	must(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
+	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	at, err := unix.Getsockname(fd)
+	must(t, err)
+	return fmt.Sprint("127.0.0.1:", at.(*unix.SockaddrInet4).Port)
+}
 
 // runSwitch runs the command until the test ends; its result is then checked.
 func runSwitch(t *testing.T, args ...string) {
@@ -49,7 +68,7 @@ func runCommand(t *testing.T, args []string) {
 		root.SetArgs(args)
 		done <- root.ExecuteContext(ctx)
 	}()
-	waitCtx, stop := context.WithTimeout(ctx, 10*time.Second)
+	waitCtx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	if err := l.Wait(waitCtx); err != nil {
 		cancel()
@@ -93,7 +112,7 @@ func TestSwitch_ServesAProgramFromTheCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	m, err := p4v1.NewP4RuntimeClient(conn).GetForwardingPipelineConfig(ctx, &p4v1.GetForwardingPipelineConfigRequest{DeviceId: 3})
 	if err != nil {
@@ -112,12 +131,7 @@ func TestSwitch_BMv2CommandLine(t *testing.T) {
 	json, _ := program(t)
 	dir := t.TempDir()
 	logFile := filepath.Join(dir, "log")
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := free.Addr().String()
-	_ = free.Close()
+	addr := reserved(t)
 	args := []string{
 		"--pcap", dir, "--nanolog", "ipc:///tmp/bm-0-log.ipc", json, "--debugger", "--log-console",
 		"--thrift-port", "9090", "--log-file", logFile, "--log-flush", "-L", "warn", "--log-file-max-size", "1000", "--log-file-max-files", "3",
@@ -165,7 +179,7 @@ func TestSwitch_Socket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	m, err := p4v1.NewP4RuntimeClient(conn).Capabilities(ctx, &p4v1.CapabilitiesRequest{})
 	if err != nil {
@@ -183,12 +197,7 @@ func TestSwitch_Socket(t *testing.T) {
 // Counters of ports and tables are there for Prometheus.
 func TestSwitch_Metrics(t *testing.T) {
 	json, info := program(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	_ = l.Close()
+	addr := reserved(t)
 	runSwitch(t, "--log-level", "off", "--datapath", "go", "--p4info", info, json,
 		"--grpc-server-addr", "unix:"+filepath.Join(t.TempDir(), "s"), "--metrics-addr", addr)
 	resp, err := http.Get("http://" + addr + "/metrics")
@@ -265,7 +274,7 @@ func TestSwitch_Mistakes(t *testing.T) {
 		"TLS without certificate":  {[]string{"--grpc-server-ssl"}, "--grpc-server-cert"},
 		"client auth without CA":   {[]string{"--grpc-server-ssl", "--grpc-server-cert", garbage, "--grpc-server-key", garbage}, "certificate"},
 	} {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		_, err := execute(ctx, append([]string{"--log-level", "off"}, tc.args...)...)
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
