@@ -192,7 +192,7 @@ func (c *controller) await(code codes.Code, election uint64) {
 		if codes.Code(a.GetStatus().GetCode()) != code || a.GetElectionId().GetLow() != election {
 			c.t.Fatalf("got %v, want %v and election %d", m, code, election)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		c.t.Fatal("no message has come")
 	}
 }
@@ -257,7 +257,7 @@ func TestSection5_2_RoleConfigLimitsWhatARoleMayDo(t *testing.T) {
 			t.Error("the default role has not got the packet")
 		}
 		c.must(c.insert(lpm1))
-		ctx, cancel := ctx5()
+		ctx, cancel := limited()
 		defer cancel()
 		s, err := r.Read(ctx, &p4v1.ReadRequest{DeviceId: device, Role: "some", Entities: []*p4v1.Entity{entity(t, `table_entry {}`)}})
 		if err != nil {

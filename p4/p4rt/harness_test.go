@@ -253,12 +253,16 @@ func (c *controller) expectArbitration(code codes.Code, election uint64) *p4v1.M
 	return m
 }
 
-func ctx5() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), 5*time.Second)
+// patience bounds what must come on a busy machine, in the tests that run in real time.
+const patience = time.Minute
+
+// limited is the context of a call, which ends when that takes too long.
+func limited() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), patience)
 }
 
 func (c *controller) config(action p4v1.SetForwardingPipelineConfigRequest_Action, cfg *p4v1.ForwardingPipelineConfig) error {
-	ctx, cancel := ctx5()
+	ctx, cancel := limited()
 	defer cancel()
 	if c.keepRegisters {
 		ctx = metadata.AppendToOutgoingContext(ctx, KeepRegisters, "yes")
@@ -281,7 +285,7 @@ func (c *controller) commit(info *configv1.P4Info) {
 
 // write sends a batch, given as text: one "INSERT|MODIFY|DELETE entity" each.
 func (c *controller) write(updates ...*p4v1.Update) error {
-	ctx, cancel := ctx5()
+	ctx, cancel := limited()
 	defer cancel()
 	_, err := c.Write(ctx, &p4v1.WriteRequest{DeviceId: device, Role: c.role, ElectionId: c.election, Updates: updates})
 	return err
@@ -342,7 +346,7 @@ func codesOf(t testing.TB, err error) []codes.Code {
 
 // read reads a batch; entities that came before an error are returned too.
 func (c *controller) read(requests ...*p4v1.Entity) ([]*p4v1.Entity, error) {
-	ctx, cancel := ctx5()
+	ctx, cancel := limited()
 	defer cancel()
 	s, err := c.Read(ctx, &p4v1.ReadRequest{DeviceId: device, Entities: requests})
 	if err != nil {

@@ -134,7 +134,7 @@ func TestPortStatus_NotAsked(t *testing.T) {
 		}
 		b.srv.SetPort(Port{1, "eth1", true})
 		c.silent()
-		ctx, cancel := ctx5()
+		ctx, cancel := limited()
 		defer cancel()
 		r, err := c.Capabilities(ctx, &p4v1.CapabilitiesRequest{})
 		if err != nil {
