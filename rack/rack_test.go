@@ -15,7 +15,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/privilege"
 	"github.com/bifrost-rack/bifrost/rack/config"
@@ -115,7 +114,7 @@ func eventually(t *testing.T, done func() bool) {
 }
 
 func eventuallyTrue(t *testing.T, done func() bool) bool {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	return poll(ctx, done) == nil
 }

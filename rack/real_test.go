@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
 	"github.com/bifrost-rack/bifrost/rack/config"
 	"github.com/bifrost-rack/bifrost/rack/plan"
@@ -101,8 +102,8 @@ type realRack struct {
 	name string
 }
 
-// patience is how long a command may take that is to succeed.
-const patience = 10 * time.Second
+// patience is how long a command may take that is to succeed, on a busy machine.
+const patience = time.Minute
 
 // run runs a command on c1 for a limited time.
 func (r realRack) run(limit time.Duration, args ...string) (string, error) {
@@ -163,7 +164,7 @@ func (r realRack) moves(program, blade string) {
 }
 
 // losesDaemon kills the daemon of a memory blade, and nothing else: the machine goes on with its
-// other copy long before heartbeats are missed.
+// other copy because the Gatekeeper is told of that, not because heartbeats are missed.
 func (r realRack) losesDaemon(blade string) {
 	r.t.Helper()
 	admin, err := client.New(client.Config{Address: "unix:" + r.h.AdminSocket(r.name)})
@@ -175,18 +176,20 @@ func (r realRack) losesDaemon(blade string) {
 		all, err := admin.Machines(r.t.Context())
 		return err == nil && all[0].InService == want && len(all[0].Copies) == want
 	}
-	start := time.Now()
 	if err := r.h.Fail(r.t.Context(), r.name, blade, Daemon); err != nil {
 		r.t.Fatal(err)
 	}
 	if !eventuallyTrue(r.t, func() bool { return copies(1) }) {
 		r.t.Fatalf("the machine of %s has two copies still", blade)
 	}
-	took := time.Since(start)
-	if took > 2*config.DefaultHeartbeat {
-		r.t.Errorf("the machine went on %v after the daemon of %s was killed", took, blade)
+	var why []api.Event // which comes after the change
+	eventually(r.t, func() bool {
+		why, err = admin.Recent(r.t.Context(), 1, client.EventFilter{Kinds: []string{"blade.failed"}, Blade: blade})
+		return err != nil || len(why) > 0
+	})
+	if err != nil || why[0].Message != "its daemon has ended" {
+		r.t.Errorf("the machine goes on without %s, because of %+v, %v", blade, why, err)
 	}
-	r.t.Logf("the machine went on %v after the daemon of %s was killed", took, blade)
 	if err := r.works(); err != nil {
 		r.t.Error(err)
 	}

@@ -25,7 +25,7 @@ func TestRollBack(t *testing.T) {
 		wants []string
 	}{
 		{name: "daemon exits", fake: "exit m1", is: ErrNotReady, wants: []string{"m1 has ended: exit status 3", "no room for m1"}},
-		{name: "daemon is never ready", fake: "silent m1", is: ErrNotReady, wants: []string{"m1 is not ready after 2s"}},
+		{name: "daemon is never ready", fake: "silent m1", edit: func(c *config.Config) { c.Blades, c.Programs = c.Blades[1:], nil }, is: ErrNotReady, wants: []string{"m1 is not ready after 1s"}},
 		{name: "program exits", edit: func(c *config.Config) { c.Programs[0].Command = []string{"false"} }, is: ErrNotReady, wants: []string{"p1 has ended"}},
 		{name: "program is missing", edit: func(c *config.Config) { c.Programs[0].Command = []string{"no-such-program"} }, is: ErrMissing, wants: []string{"no-such-program", "build it"}},
 		{name: "bmv2 is missing", edit: func(c *config.Config) { c.Switch = config.BMv2 }, is: ErrMissing, wants: []string{"simple_switch_grpc", "--switch bifrost"}},
@@ -33,8 +33,12 @@ func TestRollBack(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h, name := testRack(t)
-			if strings.HasPrefix(tc.fake, "silent") {
-				h.Timeout = 2 * time.Second
+			if strings.HasPrefix(tc.fake, "silent") { // all others are ready by then
+				h.Progress = func(step string) {
+					if step == "gatekeeper: ready" {
+						h.Timeout = time.Second
+					}
+				}
 			}
 			t.Setenv(fakeVariable, tc.fake)
 			t.Setenv("PATH", "/usr/bin:/bin") // where no bmv2 is
