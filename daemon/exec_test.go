@@ -105,7 +105,7 @@ func TestExecEndsTheGroup(t *testing.T) {
 	p, out := run(t, `sleep 1000 & echo $!; exit 0`, nil)
 	child := <-out
 	<-p.Done()
-	limit := time.After(10 * time.Second)
+	limit := time.After(time.Minute)
 	for alive(child) {
 		select {
 		case <-limit:
@@ -139,7 +139,7 @@ func TestExecDoesNotOutliveTheDaemon(t *testing.T) {
 	}
 	cmd.Process.Kill()
 	cmd.Wait()
-	limit := time.After(10 * time.Second)
+	limit := time.After(time.Minute)
 	for alive(s.Text()) {
 		select {
 		case <-limit:

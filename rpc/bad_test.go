@@ -97,7 +97,7 @@ func cancelled(t *testing.T) context.Context {
 // waitFor polls until cond holds.
 func waitFor(t *testing.T, cond func() bool) {
 	t.Helper()
-	deadline := time.After(5 * time.Second)
+	deadline := time.After(time.Minute)
 	for !cond() {
 		select {
 		case <-deadline:

@@ -163,7 +163,7 @@ func TestOneway(t *testing.T) {
 
 func closeNode(t testing.TB, n *rpc.Node) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := n.Close(ctx); err != nil {
 		t.Error(err)

@@ -291,7 +291,7 @@ func TestStateCannotBeRestored(t *testing.T) {
 			if err := p.server.Export(t.Context(), "Odd", testsvc.NewTestProcessor(h), rpc.WithState(m)); err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			go func() {
 				_ = testsvc.NewTestClient(p.caller.Client("Odd", rpc.WithPolicy(rpc.PolicyRecover))).Check(ctx, 1)

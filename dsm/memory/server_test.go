@@ -95,7 +95,7 @@ func (b *bench) raw(to dsmpacket.Pointer, datagram []byte) {
 func (b *bench) receive() (dsmpacket.Pointer, dsmpacket.Header, []byte) {
 	b.t.Helper()
 	m := []netio.Message{{Buf: make([]byte, netio.MaxDatagram)}}
-	must(b.t, b.conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+	must(b.t, b.conn.SetReadDeadline(time.Now().Add(time.Minute)))
 	_, err := b.conn.ReadBatch(m)
 	must(b.t, err)
 	h, data, err := dsmpacket.Parse(m[0].Buf)

@@ -47,7 +47,7 @@ func TestStrangers(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]net.Conn{"before": before, "new": dial()} {
-		must(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+		must(t, c.SetDeadline(time.Now().Add(time.Minute)))
 		if status := statusBy(t, c, "/v1/nodes", testToken); status != http.StatusOK {
 			t.Errorf("%s: with a token: %d", name, status)
 		}

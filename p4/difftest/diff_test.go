@@ -43,7 +43,7 @@ var (
 // patience is how long an answer that must come may take on a busy machine;
 // quiet is how long nothing comes when nothing will.
 const (
-	patience = 10 * time.Second
+	patience = time.Minute
 	quiet    = 100 * time.Millisecond
 )
 

@@ -113,7 +113,7 @@ func (b *bench) checkCopies(t *testing.T, in datapath.Port, frame []byte, replay
 	}
 	toCPU := b.g.take()
 	var got []string
-	for deadline := time.Now().Add(5 * time.Second); len(got) < len(toCPU) && time.Now().Before(deadline); runtime.Gosched() {
+	for deadline := time.Now().Add(patience); len(got) < len(toCPU) && time.Now().Before(deadline); runtime.Gosched() {
 		got = append(got, b.k.take()...)
 	}
 	slices.Sort(got)

@@ -67,7 +67,7 @@ func (t told) id(tb testing.TB) byte {
 	case d := <-t:
 		request := d.Fields[3]
 		return request[len(request)-1]
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		tb.Fatal("no digest has come")
 		return 0
 	}

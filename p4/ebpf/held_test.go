@@ -69,7 +69,7 @@ func TestHeld_SamePackets(t *testing.T) {
 		}
 	}
 	var read []string
-	for deadline := time.Now().Add(5 * time.Second); ; {
+	for deadline := time.Now().Add(patience); ; {
 		read = append(read, p.k.take()...)
 		slices.Sort(read)
 		kept := p.kernel.held.ringed()

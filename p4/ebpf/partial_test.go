@@ -207,7 +207,7 @@ func (c *offloads) check(t *testing.T, h offload.Header, f []byte) (came int, dr
 		t.Fatalf("%s\nof %+v, frame of %d bytes %x\nGo: %v\nreplay: %s", what, h, len(f), head(f), want, c.replay)
 	}
 	for p := 2; p <= realPorts; p++ {
-		for deadline := time.Now().Add(5 * time.Second); len(want[p]) > 0 && !dropped; {
+		for deadline := time.Now().Add(patience); len(want[p]) > 0 && !dropped; {
 			if dropped = c.drops() > before; dropped {
 				break
 			}

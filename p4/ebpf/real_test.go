@@ -21,6 +21,9 @@ import (
 	"github.com/vishvananda/netns"
 )
 
+// patience bounds what must come on a busy machine.
+const patience = time.Minute
+
 // realPorts is how many ports a test on real interfaces has, numbered from 1.
 const realPorts = 4
 
@@ -107,7 +110,7 @@ func addVeth(t *testing.T, near, far string) {
 
 func awaitUp(t *testing.T, name string) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; {
+	for deadline := time.Now().Add(patience); ; {
 		link, err := netlink.LinkByName(name)
 		if err != nil || time.Now().After(deadline) {
 			t.Fatalf("%s does not come up: %v", name, err)

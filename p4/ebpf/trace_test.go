@@ -49,7 +49,7 @@ func nextPacket(t *testing.T, s *trace.Session) *trace.Packet {
 	case p := <-s.Packets():
 		p.TimeNs = 0
 		return p
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("no trace of the packet")
 		return nil
 	}

@@ -26,7 +26,7 @@ func interfaces(t *testing.T, s *Switch, a *lab) {
 	t.Helper()
 	until := func(what string, is func(gnmi.Port) bool) gnmi.Port {
 		t.Helper()
-		end := time.After(20 * time.Second)
+		end := time.After(patience)
 		for {
 			changed := s.PortsChanged()
 			p := s.GNMIPorts()[0]

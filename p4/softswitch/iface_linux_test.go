@@ -61,7 +61,7 @@ func joined(t testing.TB, mtu int) (s *Switch, a, b *lab) {
 func receive(t *testing.T, c *net.UDPConn, n int) []byte {
 	t.Helper()
 	buf := make([]byte, n)
-	if err := c.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	got, err := c.Read(buf)
@@ -119,7 +119,7 @@ func TestInterface_TCPSuperPackets(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	within(t, a.ns, func() { c, err = net.DialTimeout("tcp", l.Addr().String(), 5*time.Second) })
+	within(t, a.ns, func() { c, err = net.DialTimeout("tcp", l.Addr().String(), patience) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestInterface_TCPSuperPackets(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	if err := in.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := in.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	got := sha256.New()
@@ -172,7 +172,7 @@ func TestInterface_VanishesAndReturns(t *testing.T) {
 // until waits for a condition that the kernel brings about.
 func until(t testing.TB, cond func() bool) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(patience)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !cond() {
@@ -204,7 +204,7 @@ func TestInterface_VLAN(t *testing.T) {
 		t.Fatal(err)
 	}
 	buf := make([]afpacket.Frame, 0, afpacket.BatchSize)
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(patience)
 	for time.Now().Before(deadline) {
 		got, err := in.Receive(buf)
 		if errors.Is(err, afpacket.ErrTimeout) {

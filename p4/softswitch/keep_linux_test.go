@@ -169,7 +169,7 @@ func (k *keptLab) stream() *stream {
 					return
 				}
 			}
-			_ = to.SetReadDeadline(time.Now().Add(10 * time.Second))
+			_ = to.SetReadDeadline(time.Now().Add(patience))
 			if n, err := to.Read(b[:]); err != nil || n != 8 || binary.BigEndian.Uint64(b[:]) != got {
 				s.done <- fmt.Errorf("after %d datagrams: %d, %w", got, binary.BigEndian.Uint64(b[:]), err)
 				return

@@ -143,7 +143,7 @@ func transfer(t testing.TB, a, b *lab, size int64) (n int64, intact bool, err er
 		return 0, false, err
 	}
 	defer l.Close()
-	within(t, a.ns, func() { c, err = net.DialTimeout("tcp", l.Addr().String(), 5*time.Second) })
+	within(t, a.ns, func() { c, err = net.DialTimeout("tcp", l.Addr().String(), patience) })
 	if err != nil {
 		return 0, false, err
 	}
@@ -160,7 +160,7 @@ func transfer(t testing.TB, a, b *lab, size int64) (n int64, intact bool, err er
 	}
 	defer in.Close()
 	got := sha256.New()
-	if err := in.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := in.SetDeadline(time.Now().Add(patience)); err != nil {
 		return 0, false, err
 	}
 	n, err = io.Copy(got, in)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/bifrost-rack/bifrost/p4/p4rt"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -31,7 +30,7 @@ func watchPorts(t *testing.T, s *Switch) *portStream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(func() {
 		cancel()
 		_ = conn.Close()

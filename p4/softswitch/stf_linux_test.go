@@ -186,7 +186,7 @@ func (d *devices) Process(in datapath.Port, frame []byte, emit func(datapath.Por
 			}
 			emit(o.port, b[:length])
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		d.t.Fatal("the packet has not come in")
 	}
 }
@@ -342,7 +342,7 @@ func openTun(t *testing.T, port int) (string, wire) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := f.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	return name, tunEnd{f}

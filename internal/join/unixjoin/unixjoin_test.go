@@ -231,7 +231,7 @@ func (n *fakeNode) want(t *testing.T, event string) {
 		if !strings.HasPrefix(got, event) {
 			t.Errorf("%s, want %s", got, event)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("no %q", event)
 	}
 }
