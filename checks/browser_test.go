@@ -23,6 +23,9 @@ type browser struct {
 	expected []string
 }
 
+// patience bounds what must come on a busy machine: the browser's start, and what a page is to show.
+const patience = 2 * time.Minute
+
 // openBrowser starts a headless Chromium. Without one the test fails: what people see
 // must not go untested by accident.
 func openBrowser(t testing.TB) *browser {
@@ -32,8 +35,8 @@ func openBrowser(t testing.TB) *browser {
 	if i < 0 {
 		t.Fatal("no Chromium on PATH: scripts/setup.sh installs it as root, or leave this out with -short")
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.ExecPath(names[i]))
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.ExecPath(names[i]), chromedp.WSURLReadTimeout(patience))
+	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
 	t.Cleanup(cancel)
 	ctx, stop := chromedp.NewExecAllocator(ctx, options...)
 	t.Cleanup(stop)
@@ -89,7 +92,7 @@ func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 // until waits for a condition in JavaScript.
 func (b *browser) until(condition string) {
 	b.t.Helper()
-	if _, err := chromedp.Run(b.ctx, chromedp.Poll[bool](condition, chromedp.WithPollingTimeout(20*time.Second))); err != nil {
+	if _, err := chromedp.Run(b.ctx, chromedp.Poll[bool](condition, chromedp.WithPollingTimeout(patience))); err != nil {
 		page, _ := chromedp.Run(b.ctx, chromedp.Text(chromedp.CSS("body")))
 		b.t.Fatalf("waiting for %s: %v\nthe page:\n%s", condition, err, page)
 	}
