@@ -160,7 +160,7 @@ func (l *ledger) settleList(machines []uint8, list []*owed) {
 			}
 			b := l.lock()
 			leave := b.committed(o.commit)
-			l.mu.Unlock()
+			b.unlock()
 			n.oneways.send(leave)
 		}
 		close(o.obeyed)
@@ -301,7 +301,7 @@ func (l *ledger) answer(e *execution, d *record.Done, settled bool) {
 		delete(l.settling, d.Execution)
 	}
 	l.node.reports.end(e, codeIn(d.Answer))
-	l.mu.Unlock()
+	b.unlock()
 	if e.resumed {
 		l.freeLeft()
 	}

@@ -141,14 +141,14 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	if !admitted && !b.dropped(from.Addr(), m, true) {
 		b.crowded(from.Addr())
 		b.opened()
-		l.mu.Unlock()
+		b.unlock()
 		n.stats.full.Add(1)
 		n.stats.noRoom.Add(1)
 		return nil
 	}
 	v, known := l.table.Receive(from.Addr().As16(), &m.Header, arguments)
 	if m.Type == rpcpacket.Oneway && v == direct.Duplicate && l.table.State().Execution(m.Call) != nil {
-		l.mu.Unlock()
+		b.unlock()
 		n.stats.answeredFromLedger.Add(1)
 		ack := n.ports.accepts(m)
 		l.whenSettled(func() { n.ports.send(from, ack) })
@@ -172,7 +172,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		switch {
 		case may == unheard:
 			l.table.Drop(m.Call) // it will be sent again
-			l.mu.Unlock()
+			b.unlock()
 			return nil
 		case fits:
 			b.progresses(from.Addr())
@@ -186,13 +186,13 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		default:
 			b.opened()
 			l.table.Drop(m.Call) // it will be sent again
-			l.mu.Unlock()
+			b.unlock()
 			n.stats.full.Add(1)
 			n.stats.noRoom.Add(1)
 			return nil
 		}
 	}
-	l.mu.Unlock()
+	b.unlock()
 	switch v {
 	case direct.Run:
 		e := n.directExecution(x, from, m, arguments, nil)
@@ -254,7 +254,7 @@ func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, ref
 	if l := n.ledger; refusal == nil {
 		b := l.lock()
 		b.promiseFirst(e, weightOf(&e.call, size))
-		l.mu.Unlock()
+		b.unlock()
 	}
 	waits := x.manager != nil && x.pool.heldBy(e.serial)
 	if waits || refusal != nil || expired {
@@ -305,7 +305,7 @@ func (n *Node) refuseDirect(x *export, from netip.AddrPort, m *rpcpacket.Message
 	l := n.ledger
 	b := l.lock()
 	b.add(l.table.Refuse(from.Addr().As16(), &m.Header))
-	l.mu.Unlock()
+	b.unlock()
 	refusal := x.refusal(m)
 	l.whenSettled(func() { n.ports.send(from, refusal) })
 }
@@ -465,7 +465,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 		l.table.Drop(h.Call)
 		x.node.reports.leave(h.Call)
 		b.release(e)
-		l.mu.Unlock()
+		b.unlock()
 		x.takeBack(e)
 		return
 	}
@@ -476,7 +476,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	for _, i := range sent {
 		l.table.Sent(i)
 	}
-	l.mu.Unlock()
+	b.unlock()
 	if x.manager != nil && len(d.Owed.Machines) == 0 { // the next call begins, and what it does is settled after this
 		go l.tell(e, d, n)
 		return

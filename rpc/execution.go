@@ -405,7 +405,7 @@ func (x *export) forget(e *execution) {
 	if e.journal != nil {
 		l := x.node.ledger
 		b := l.lock()
-		defer l.mu.Unlock()
+		defer b.unlock()
 		l.table.Drop(e.call.Call)
 		x.node.reports.leave(e.call.Call)
 		b.release(e)

@@ -99,7 +99,7 @@ func (n *Node) tickForgets(now time.Duration) (next time.Duration, ok bool) {
 	if due, waits := b.askCallers(now); waits && (!ok || due < next) {
 		next, ok = due, true
 	}
-	l.mu.Unlock()
+	b.unlock()
 	if len(out) > 0 {
 		l.whenSettled(func() {
 			for _, m := range out {
@@ -149,7 +149,7 @@ func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 		b.crowded(from)
 		b.makeRoom()
 	}
-	l.mu.Unlock()
+	b.unlock()
 	if w.Foreign > 0 {
 		n.stats.countForeign(from)
 	}
@@ -173,7 +173,7 @@ func (n *Node) forgotten(node netip.Addr, ids []byte) {
 		all = append(all, rpcpacket.ID(ids[:16]))
 	}
 	l := n.ledger.lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	delete(l.forgets.to, node.As16())
 	l.add(l.table.Acknowledged(node.As16(), all)...)
 	l.freeDue()
@@ -187,7 +187,7 @@ func (n *Node) forgotten(node netip.Addr, ids []byte) {
 func (n *Node) askForgetter(node [16]byte) {
 	incarnation, _ := n.endedUpTo(netip.AddrFrom16(node))
 	l := n.ledger.lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	if incarnation == math.MaxUint32 {
 		var all []rpcpacket.ID
 		for _, i := range l.table.Forgets()[node] {
@@ -260,10 +260,8 @@ func (l *ledger) askCaller(caller [16]byte, incarnation uint32) {
 	if gone {
 		ended = incarnation
 	}
-	b := l.lock()
-	defer l.mu.Unlock()
 	if r := l.table.Bury(caller, ended, gone); r != nil {
-		b.add(r)
+		l.add(r)
 	}
 }
 

@@ -50,13 +50,20 @@ type ledger struct {
 	hands map[rpcpacket.ID]chan struct{}
 }
 
-// lockedLedger is the ledger for whoever has its mutex.
+// lockedLedger is the ledger for whoever has its mutex. After unlock it is no ledger any more, and whoever uses it panics.
 type lockedLedger struct{ *ledger }
 
 // lock takes the mutex.
 func (l *ledger) lock() lockedLedger {
 	l.mu.Lock()
 	return lockedLedger{l}
+}
+
+// unlock gives the mutex back.
+func (l *lockedLedger) unlock() {
+	mu := &l.mu
+	l.ledger = nil
+	mu.Unlock()
 }
 
 // newLedger returns the ledger of a node.
@@ -123,7 +130,7 @@ func (l *ledger) read(ctx context.Context) error {
 	b := l.lock()
 	err := b.open()
 	file := l.file
-	l.mu.Unlock()
+	b.unlock()
 	if err != nil {
 		return err
 	}
@@ -260,7 +267,7 @@ func (n *Node) resign(why error) {
 func (l *ledger) settle(n uint64) bool {
 	b := l.lock()
 	file, lost := l.file, l.lost
-	l.mu.Unlock()
+	b.unlock()
 	if lost != nil || n == 0 {
 		return lost == nil // nothing is to be settled
 	}
@@ -271,8 +278,8 @@ func (l *ledger) settle(n uint64) bool {
 	if l.node.life.base.Err() != nil {
 		return false // the node has ended
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	b = l.lock()
+	defer b.unlock()
 	b.lose(err)
 	return false
 }

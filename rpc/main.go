@@ -214,7 +214,7 @@ func (e *execution) keepSent() {
 // them again.
 func (e *execution) leaveRoom() {
 	l := e.node.ledger.lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	l.release(e)
 }
 
@@ -333,7 +333,7 @@ func (e *execution) recordCheckpoint(o *operation, ended bool, state []byte) err
 	b := n.ledger.lock()
 	leave := b.committed(k)
 	n.reports.newRoom() // its states may have another size
-	n.ledger.mu.Unlock()
+	b.unlock()
 	n.oneways.send(leave)
 	n.stats.checkpoints.Add(1)
 	return nil
@@ -364,7 +364,7 @@ func (e *execution) writeCheckpoint(index uint32, state []byte, ended bool) (r *
 	e.oneways, e.owing = nil, 0
 	e.mu.Unlock()
 	l := e.node.ledger.lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	r.Owed.Called = append(l.table.Owing(e.call.Call), r.Owed.Called...)
 	r.Owed.Frees = append(slices.Clone(l.table.Unfreed(e.call.Call)), r.Owed.Frees...)
 	l.putInPlace(r.Owed.Oneways)
@@ -423,7 +423,7 @@ const leastMainRoom = 16 << 10
 // one that cannot be read.
 func (n *Node) claimID(op string, id rpcpacket.ID) error {
 	l := n.ledger.lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	r, free := l.table.Claim(id)
 	if r != nil {
 		l.add(r)

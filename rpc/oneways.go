@@ -117,7 +117,7 @@ func (o *oneways) delivered(w departed) {
 	b.add(l.table.Delivered(w.node, w.Item)...)
 	b.tookAll()
 	last, next := l.last, l.table.Next()
-	l.mu.Unlock()
+	b.unlock()
 	o.send(next)
 	o.onRecord(w, last)
 }
@@ -184,7 +184,7 @@ func (o *oneways) sendTo(w departed, to netip.Addr) {
 		b.add(l.table.Moves(w.node, w.ID, to.As16())...)
 	}
 	last, next := l.last, l.table.Next()
-	l.mu.Unlock()
+	b.unlock()
 	if l.settle(last) {
 		o.onRecord(w, last)
 		o.send(next)

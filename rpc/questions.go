@@ -182,24 +182,24 @@ func (n *Node) asked(from netip.AddrPort, m *rpcpacket.Message) {
 	switch {
 	case v == direct.Answer && !l.settling[known.ID]:
 		answer := n.ports.answerFor(known.Done.Answer, &m.Header)
-		l.mu.Unlock()
+		b.unlock()
 		n.stats.answeredFromLedger.Add(1)
 		n.large.sendRecorded(from, answer, rpcpacket.Push{})
 		return
 	case v == direct.Duplicate && known != nil && known.Begun != nil && isOneway(known.Begun.Call):
 		ack := rpcpacket.Message{Header: n.ports.answerHeader(m)}
 		ack.Call = known.ID
-		l.mu.Unlock()
+		b.unlock()
 		l.whenSettled(func() { n.ports.send(from, ack.Append(nil)) })
 		return
 	case v == direct.Superseded:
-		l.mu.Unlock()
+		b.unlock()
 		n.superseded(from.Addr(), m)
 		return
 	case v == direct.Unbegun: // by the ledger's word
 		a := n.askVolatile(from.Addr(), m)
 		if a.Verdict != direct.Unbegun {
-			l.mu.Unlock()
+			b.unlock()
 			n.answerVolatile(from, m, a)
 			return
 		}
@@ -207,7 +207,7 @@ func (n *Node) asked(from netip.AddrPort, m *rpcpacket.Message) {
 		if r := l.table.Bury(from.Addr().As16(), m.CallerIncarnation-1, false); r != nil {
 			last = b.add(r)
 		}
-		l.mu.Unlock()
+		b.unlock()
 		refusal := n.ports.neverBegan(m)
 		go func() {
 			if l.settle(last) {
@@ -216,7 +216,7 @@ func (n *Node) asked(from netip.AddrPort, m *rpcpacket.Message) {
 		}()
 		return
 	}
-	l.mu.Unlock()
+	b.unlock()
 	switch v {
 	case direct.Malformed:
 		n.stats.countMalformed(from.Addr())
@@ -272,7 +272,7 @@ func (r *regions) unaccounted(s *record.State, all []netip.Addr) (left map[dsm.P
 // service's state or a durable main may know stays.
 func (l *ledger) freeLeft() {
 	b := l.lock()
-	defer l.mu.Unlock()
+	defer b.unlock()
 	if l.table.Reruns() > 0 || l.table.State().Remembers() {
 		return
 	}

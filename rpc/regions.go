@@ -343,7 +343,7 @@ func (l lockedLedger) freeDue() {
 // tickFrees has freed what is due, and returns when it has to be called next.
 func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 	l := n.ledger.lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	f := &l.frees
 	if f.freeing || len(f.waiting) == 0 {
 		return 0, false
@@ -368,8 +368,8 @@ func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 			}
 		}
 		left := n.regions.free(n.life.base, all)
-		l.mu.Lock()
-		defer l.mu.Unlock()
+		l := n.ledger.lock()
+		defer l.unlock()
 		f.freeing = false
 		f.due = n.pulse.now() + freesAfter
 		if len(left) > 0 { // the next incarnation frees them, if the node ends

@@ -408,7 +408,7 @@ func (r *reports) newRoom() { r.changes(func() { r.haveNews(r.pulse.now()) }) }
 // tellRoom fills in what room the ledger has.
 func (l *ledger) tellRoom(c *control.NodeCalls) {
 	b := l.lock()
-	defer l.mu.Unlock()
+	defer b.unlock()
 	if room, ok := b.bytesLeft(); ok {
 		c.Room, c.States, c.MaxStates = &room, uint64(l.table.State().Sizes()), uint64(l.room.space/2) //nolint:gosec // not negative
 	}

@@ -48,7 +48,7 @@ type resumption struct {
 // resume begins to do what earlier incarnations have left. What is to be run again waits for its service.
 func (n *Node) resume() {
 	l := n.ledger.lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	l.resumes.rest = map[uint64][]*record.Execution{}
 	for _, e := range l.resumes.Rerun {
 		m, err := rpcpacket.Parse(e.Begun.Call)
@@ -179,7 +179,7 @@ func (l lockedLedger) heedFates() {
 // again.
 func (n *Node) superseded(from netip.Addr, m *rpcpacket.Message) {
 	l := n.ledger.lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	if r := l.table.Bury(from.As16(), m.CallerIncarnation-1, false); r != nil {
 		l.add(r)
 	} else {
@@ -195,11 +195,11 @@ func (e *execution) started() bool {
 		b := l.lock()
 		if _, _, waits := l.table.Waits(e.call.Call); !waits {
 			last := e.beginAgain(b)
-			l.mu.Unlock()
+			b.unlock()
 			e.promote()
 			return l.settle(last)
 		}
-		l.mu.Unlock()
+		b.unlock()
 	}
 	if e.journal != nil && !e.resumed && e.export.suspects() && !e.durable(record.Call{}) && e.node.life.base.Err() != nil {
 		return false
@@ -231,7 +231,7 @@ func (e *execution) awaitCaller() bool {
 		caller, incarnation, waits := l.table.Waits(id)
 		if !waits {
 			last := e.beginAgain(b)
-			l.mu.Unlock()
+			b.unlock()
 			e.promote()
 			return l.settle(last)
 		}
@@ -311,7 +311,7 @@ func (n *Node) spared(from netip.Addr, m *rpcpacket.Message) {
 		return
 	}
 	l := n.ledger.lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	l.table.Spare(from.As16(), m.Call)
 	l.heedFates()
 }

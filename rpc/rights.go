@@ -90,7 +90,7 @@ func (n *Node) unheardAnswer(p *pending, m *rpcpacket.Message) {
 // freeUnheard frees what an answer hands over that nobody has waited for.
 func (n *Node) freeUnheard(m *rpcpacket.Message) {
 	b := n.ledger.lock()
-	defer n.ledger.mu.Unlock()
+	defer b.unlock()
 	b.freeOf(m)
 }
 

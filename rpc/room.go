@@ -351,7 +351,7 @@ func (l lockedLedger) mayExceed(e *execution, bytes, left int) bool {
 // mayTake is reserve for whoever does not wait.
 func (l *ledger) mayTake(e *execution, bytes int) bool {
 	b := l.lock()
-	defer l.mu.Unlock()
+	defer b.unlock()
 	bytes = l.cost(bytes)
 	if !b.charge(e, bytes, b.left()) {
 		return false
@@ -367,7 +367,7 @@ func (l *ledger) awaitRoom(e *execution, take func(l lockedLedger, left int) boo
 	n := l.node
 	try := func() (ok, open bool) {
 		b := l.lock()
-		defer l.mu.Unlock()
+		defer b.unlock()
 		switch {
 		case !l.placed():
 			return true, true // nothing is written
@@ -397,7 +397,7 @@ func (l *ledger) awaitRoom(e *execution, take func(l lockedLedger, left int) boo
 		}
 		b.makeRoom()
 		last := l.last
-		l.mu.Unlock()
+		b.unlock()
 		if !l.settle(last) || l.givesUp(never) {
 			return false
 		}
@@ -434,7 +434,7 @@ func (l *ledger) awaitOpen() bool {
 	err := l.file.Wait(l.node.life.base, 0)
 	if err != nil {
 		b := l.lock()
-		defer l.mu.Unlock()
+		defer b.unlock()
 		if l.node.life.base.Err() == nil {
 			b.lose(err)
 		} else if l.lost == nil {
@@ -447,7 +447,7 @@ func (l *ledger) awaitOpen() bool {
 // givesUp reports whether there never will be room, or the ledger is lost.
 func (l *ledger) givesUp(never func(lockedLedger) bool) bool {
 	b := l.lock()
-	defer l.mu.Unlock()
+	defer b.unlock()
 	return l.lost != nil || never(b)
 }
 
@@ -490,14 +490,14 @@ func (l lockedLedger) keeps(e *execution) int {
 // waits until the ledger is open.
 func (l *ledger) limitOf(e *execution) (int, error) {
 	b := l.lock()
-	defer l.mu.Unlock()
+	defer b.unlock()
 	if b.openNow() != nil {
 		return 0, l.node.life.whyEnded()
 	}
 	if _, open := b.look(); !open {
-		l.mu.Unlock()
+		b.unlock()
 		open = l.awaitOpen()
-		if l.mu.Lock(); !open {
+		if b = l.lock(); !open {
 			return 0, l.node.life.whyEnded()
 		}
 		b.look()
@@ -538,7 +538,7 @@ func (l *ledger) awaitState(e *execution, change, size int) bool {
 func (e *execution) tryWrite(child record.Call, machines ...uint8) (missing int, written bool) {
 	l, p := e.node.ledger, &e.promise
 	b := l.lock()
-	defer l.mu.Unlock()
+	defer b.unlock()
 	var called []record.Call
 	if !child.ID.IsZero() {
 		if last, known := e.lastTry(child.ID); !known || last != child {

@@ -102,7 +102,7 @@ func (n *Node) Stats() Stats {
 	c := &n.stats
 	b := n.ledger.lock()
 	room, _ := b.bytesLeft()
-	n.ledger.mu.Unlock()
+	b.unlock()
 	return Stats{
 		LedgerRoom: room,
 		Calls:      c.calls.Load(), Resent: c.resent.Load(), Waited: c.waited.Load(), Served: c.served.Load(), Duplicates: c.duplicates.Load(),

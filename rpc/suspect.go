@@ -116,7 +116,7 @@ func (x *export) again(known *record.Execution, a *alone) bool {
 	b := l.lock()
 	b.promiseAgain(e)
 	_, _, waits := l.table.Waits(known.ID)
-	l.mu.Unlock()
+	b.unlock()
 	owed := !l.resumes.memory[known.ID].over()
 	ends := n.heir != nil || x.hopeless(known, m.Method)
 	switch {
