@@ -25,7 +25,7 @@ type ledger struct {
 	// handed over is being freed. mu guards them.
 	brought map[rpcpacket.ID]rpcpacket.Message
 	heard   map[rpcpacket.ID]record.Call
-	// denied are calls whose answers the switch did not let hand their results over; mu guards them.
+	// denied are calls whose answers the switch did not let hand their results over, which are to be freed; mu guards them.
 	denied map[rpcpacket.ID]bool
 	// place is where it is; nil while no memory machine is in service: then nothing is written. Granted is closed when it
 	// is known.

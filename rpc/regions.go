@@ -381,6 +381,9 @@ func (n *Node) tickFrees(now time.Duration) (next time.Duration, ok bool) {
 					delete(l.heard, k.ID)
 					n.out.unhold(k.Slot, k.Number, int(k.Slots))
 				}
+				if all[i].Rest {
+					delete(l.denied, all[i].Owner)
+				}
 				l.add(l.table.Freed(&all[i])...)
 			}
 		}

@@ -127,12 +127,12 @@ func ownResult(m *rpcpacket.Message) rpcpacket.Message {
 	return rpcpacket.Message{Header: h, Payload: []byte("the answer hands over a region that was its caller's already")}
 }
 
-// keepsResults notes that the switch has not let the answer to a call hand its results over.
+// keepsResults notes, until they are freed, that the switch has not let the answer to a call hand its results over.
 func (l *ledger) keepsResults(call rpcpacket.ID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.table.State().Execution(call) == nil {
-		return // of policy none
+	if e := l.table.State().Execution(call); e == nil || len(e.Owed().Rest) == 0 {
+		return // the call is of policy none, or the results are not its execution's
 	}
 	if l.denied == nil {
 		l.denied = map[rpcpacket.ID]bool{}
@@ -143,10 +143,8 @@ func (l *ledger) keepsResults(call rpcpacket.ID) {
 // handsOver reports whether the answer to a call, which nobody asks for any more, has handed its results over, for sure: its caller has heard it, or who asks
 // in its name. Of one that a former incarnation has given that is not known.
 func (l lockedLedger) handsOver(call rpcpacket.ID) bool {
-	denied := l.denied[call]
-	delete(l.denied, call)
 	e := l.table.State().Execution(call)
-	if denied || e == nil || e.Done == nil {
+	if l.denied[call] || e == nil || e.Done == nil {
 		return false
 	}
 	m, err := rpcpacket.Parse(e.Done.Answer)

@@ -3,6 +3,8 @@ package simrack_test
 import (
 	"bytes"
 	"context"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,8 +12,13 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // giver is a service that returns memory, and is lent none.
@@ -215,6 +222,51 @@ func TestDirectResults_NotOurs(t *testing.T) {
 			return nil
 		})
 		r.direct()
+		r.regions(1)
+	})
+}
+
+// TestDirectResults_NotOursAndAway: an answer names a region of somebody else beside one of its own, so it hands nothing over. The own one
+// goes when nobody asks for the answer any more, though memory cannot be reached just then.
+func TestDirectResults_NotOursAndAway(t *testing.T) {
+	var away atomic.Bool
+	of := &shelf{frame: func(r *shelf, f wire.Frame) {
+		u, err := frame.ParseUDP6(f.Data)
+		if err != nil || f.ToSwitch || u.Dst.Port() != rackaddr.PortDirect {
+			return
+		}
+		if m, err := rpcpacket.Parse(u.Payload); err == nil && m.Type == rpcpacket.Forget && !away.Swap(true) {
+			go r.Host("m1").Impair(wire.Impairment{Loss: 1}, wire.Impairment{Loss: 1})
+		}
+	}}
+	blades := slices.DeleteFunc(mirroredThesis(), func(b simrack.Blade) bool { return b.Name == "m2" })
+	withShelves(t, of, blades, func(r *shelf) {
+		other, err := r.client.Memory().Alloc(r.Context(), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := r.join("s2", "many")
+		processor := arrays.NewArraysProcessor(service.Arrays{})
+		processor.AddToProcessorMap("many", manyFunction{func(ctx context.Context, _ []dsm.Pointer) ([]dsm.Pointer, error) {
+			own, err := fresh(ctx)
+			return []dsm.Pointer{own, other}, err
+		}})
+		if err := n.Export(r.Context(), "Many", processor); err != nil {
+			t.Fatal(err)
+		}
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+			_, err := r.server.Client("Many", rpc.WithPolicy(rpc.PolicyRecover)).Call(ctx, "many", new(manyPointers), new(manyPointers))
+			if fault.CodeOf(err) != fault.PermissionDenied {
+				t.Errorf("a region of somebody else: %v", err)
+			}
+			return nil
+		})
+		<-time.After(10 * time.Second) // virtual: the callee has tried to free it
+		if !away.Load() {
+			t.Error("nobody has said that nobody asks for the answer")
+		}
+		r.Host("m1").Impair(wire.Impairment{}, wire.Impairment{})
+		<-time.After(10 * time.Second) // virtual
 		r.regions(1)
 	})
 }
