@@ -322,13 +322,13 @@ func (n *Node) drainDirect(ctx context.Context) {
 	l := n.ledger
 	var asked time.Time
 	for {
-		l.mu.Lock()
+		b := l.lock()
 		idle := l.lost != nil || l.table.Idle()
 		if !idle && time.Since(asked) >= time.Second {
 			asked = time.Now()
-			go l.askAll(l.table.Callers()) // it may take long, without a Gatekeeper
+			b.askAll(l.table.Callers())
 		}
-		l.mu.Unlock()
+		b.unlock()
 		if idle {
 			return
 		}

@@ -41,6 +41,8 @@ import (
 type forgets struct {
 	to    map[[16]byte]*repeat
 	asked time.Duration // when it was asked last which callers are there
+	// asking are the callers of which somebody asks whether they are there. That may take long, without a Gatekeeper.
+	asking map[[16]byte]bool
 	// crowded is when that was asked last because there was no room.
 	crowded time.Duration
 }
@@ -226,16 +228,29 @@ func (l lockedLedger) askCallers(now time.Duration) (next time.Duration, ok bool
 	}
 	if now >= l.forgets.asked+callersEvery {
 		l.forgets.asked = now
-		go l.askAll(l.table.Callers())
+		l.askAll(l.table.Callers())
 	}
 	return l.forgets.asked + callersEvery, true
 }
 
-// askAll asks whether callers' incarnations are there, one after the other.
-func (l *ledger) askAll(callers map[[16]byte]uint32) {
-	for _, caller := range slices.SortedFunc(maps.Keys(callers), compareNodes) {
-		l.askCaller(caller, callers[caller])
+// askAll has it asked whether callers' incarnations are there, one after the other. It leaves out callers of which that is asked already.
+func (l lockedLedger) askAll(callers map[[16]byte]uint32) {
+	f, n := &l.forgets, l.node
+	maps.DeleteFunc(callers, func(caller [16]byte, _ uint32) bool { return f.asking[caller] })
+	if len(callers) == 0 {
+		return
 	}
+	if f.asking == nil {
+		f.asking = map[[16]byte]bool{}
+	}
+	for caller := range callers {
+		f.asking[caller] = true
+	}
+	go func() {
+		for _, caller := range slices.SortedFunc(maps.Keys(callers), compareNodes) {
+			n.askCaller(caller, callers[caller])
+		}
+	}()
 }
 
 // crowded counts what a caller has no room for, and asks from time to time which of all callers are gone: what
@@ -244,15 +259,18 @@ func (l lockedLedger) crowded(caller netip.Addr) {
 	l.node.stats.blame.Add(caller, "quota")
 	if now := l.node.pulse.now(); l.forgets.crowded == 0 || now >= l.forgets.crowded+callersEvery {
 		l.forgets.crowded = now
-		go l.askAll(l.table.Holders())
+		l.askAll(l.table.Holders())
 	}
 }
 
 func compareNodes(a, b [16]byte) int { return slices.Compare(a[:], b[:]) }
 
 // askCaller asks whether a caller's incarnation is there.
-func (l *ledger) askCaller(caller [16]byte, incarnation uint32) {
-	ended, known := l.node.endedUpTo(netip.AddrFrom16(caller))
+func (n *Node) askCaller(caller [16]byte, incarnation uint32) {
+	ended, known := n.endedUpTo(netip.AddrFrom16(caller))
+	l := n.ledger.lock()
+	defer l.unlock()
+	delete(l.forgets.asking, caller)
 	if !known || ended < incarnation {
 		return
 	}

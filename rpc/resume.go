@@ -243,14 +243,14 @@ func (e *execution) awaitCaller() bool {
 			released = make(chan struct{})
 			n.fates.waiting[id] = released
 		}
-		l.mu.Unlock()
+		b.askAll(map[[16]byte]uint32{caller: incarnation})
+		b.unlock()
 		e.promote()
 		ask := rpcpacket.Message{Header: rpcpacket.Header{
 			Type: rpcpacket.Ack, Flags: rpcpacket.FlagUnbegun.WithPolicy(e.call.Flags.Policy()), Call: id,
 			CallerIncarnation: n.self.Incarnation, CalleeIncarnation: incarnation,
 		}}
 		n.ports.sendDirect(netip.AddrFrom16(caller), &ask)
-		go l.askCaller(caller, incarnation)
 		timer := time.NewTimer(interval)
 		select {
 		case <-released:
