@@ -44,6 +44,14 @@ func NewFlight[T any](first uint64, w Window, t pace.Timeout) Flight[T] {
 // Low is the first part that has not come.
 func (f *Flight[T]) Low() uint64 { return f.low }
 
+// First is the value of the first part that has not come; nil if no part is under way.
+func (f *Flight[T]) First() *T {
+	if len(f.parts) == 0 {
+		return nil
+	}
+	return &f.parts[0].value
+}
+
 // Next is the part that Send sends next.
 func (f *Flight[T]) Next() uint64 { return f.low + uint64(len(f.parts)) }
 

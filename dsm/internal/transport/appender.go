@@ -35,8 +35,8 @@ type AppenderConfig struct {
 // together, share chunks (group commit). A record that does not fit into a chunk has several for itself,
 // each of which but the last continues.
 //
-// A chunk for which a copy has no room is sent again until there is some, as one for which nobody answers: a base before it that
-// is about to be settled makes room, or another node does.
+// A chunk for which a copy has no room is sent again until there is some, as one for which nobody answers, and at once when a base before it
+// is settled: that makes room, or another node does.
 type Appender struct {
 	cfg      AppenderConfig
 	appended uint64               // number of the last record
@@ -244,6 +244,9 @@ func (a *Appender) Receive(now time.Duration, r *dsmpacket.LedgerAnswer) {
 		*said = standing{r.Next, r.Room}
 	}
 	a.settle(now)
+	if first := a.flight.First(); a.full && first != nil && first.Keep < a.keep { // the copies may have refused it before they dropped what need not be kept
+		a.flight.Lose(a.flight.Next())
+	}
 	if r.Status != fault.NoSpace {
 		a.flight.Overtaken(r.Next, r.Chunk.Number)
 	}

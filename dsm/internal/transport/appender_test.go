@@ -334,6 +334,28 @@ func TestAppender_GroupCommit(t *testing.T) {
 	}
 }
 
+// A chunk that was sent before a base was settled, and finds no room, is sent again at once: now the copies can drop what lies before the base. It is
+// sent again later if there is still none.
+func TestAppender_BaseMakesRoom(t *testing.T) {
+	a := NewAppender(AppenderConfig{MaxData: 100, Next: 1, Birth: 1, Mirror: dsmpacket.Mirror{Members: 1}})
+	a.add(0, ledgerRecord{data: make([]byte, 90), base: true}, ledgerRecord{data: make([]byte, 90)})
+	if s := a.Send(); len(s) != 2 {
+		t.Fatalf("the base and the record behind it left in %d chunks", len(s))
+	}
+	a.Receive(time.Millisecond, appended(1, 0, 1, 2, fault.OK))
+	if s := a.Send(); len(s) != 1 || s[0].Keep != 1 {
+		t.Fatalf("%v tells that the base is settled", s)
+	}
+	a.Receive(2*time.Millisecond, appended(1, 0, 2, 2, fault.NoSpace))
+	if s := a.Send(); len(s) == 0 || s[0].Number != 2 || s[0].Keep != 1 {
+		t.Fatalf("%v are sent again after the base", s)
+	}
+	a.Receive(3*time.Millisecond, appended(1, 0, 2, 2, fault.NoSpace))
+	if s := a.Send(); len(s) != 0 || a.Wake() == Never {
+		t.Fatalf("%v are sent again without room", s)
+	}
+}
+
 // Records that are added together leave in one chunk, though nothing is in flight.
 func TestAppender_Together(t *testing.T) {
 	a := NewAppender(AppenderConfig{MaxData: 100, Next: 1, Birth: 1, Mirror: dsmpacket.Mirror{Members: 1}})
