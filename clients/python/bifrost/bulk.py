@@ -1,7 +1,7 @@
 """The parts of messages that exceed a packet, without socket, clock or thread.
 
 The receiver asks for parts (a pull), and the sender obeys: it keeps nothing but the message. docs/wire.md tells the
-protocol. Receiver.release may be called by any thread, all else by one at a time. Times are in seconds.
+protocol, and what counts as lost. A part that comes twice was not: the window is what it was before. Receiver.release may be called by any thread, all else by one at a time. Times are in seconds.
 """
 
 import collections
@@ -125,12 +125,17 @@ class Transfer:
         self.most, self.slow = window, window  # the window grows up to most, fast up to slow
         self.window = min(window, 2 * layout.BULK_PUSH)
         self.after_loss = 0  # what was asked for from here on has not seen the last loss
+        self.before = 0  # the window before the losses of which it is not known that they were
         self.rtt, self.tries = RTT(), 0
-        self.wait = self.rtt.timeout
-        self.due = now + self.wait
+        self.doublings = 0  # of the wait, since a part has come that was asked for once
+        self.due = now + self.wait()
 
     def length(self, place):
         return min(self.size, self.total - self.first - place * self.size)
+
+    def wait(self):
+        """For how long nothing may come."""
+        return min(self.rtt.timeout * 2**self.doublings, layout.MAX_TIMEOUT)
 
     def expect(self, place, when):
         """Notes that a part is under way."""
@@ -153,10 +158,15 @@ class Transfer:
             self.out -= cost(h.size)
             if when is not None:
                 self.rtt.answered(now - when, False)
+                self.doublings = 0
+                if number > self.after_loss:
+                    self.before = 0
         elif place in self.again:
             self.again.remove(place)
             number = 0
         else:
+            if place < self.next:  # it comes again: what counted as lost was not
+                self.window, self.before = max(self.window, self.before), 0
             return False
         self.came += h.size
         end = h.offset + h.size
@@ -166,8 +176,8 @@ class Transfer:
         c = cost(h.size)
         self.window = min(self.most, self.window + (c if self.window < self.slow else c * c // self.window))
         self._lost(number)
-        self.tries, self.wait = 0, self.rtt.timeout
-        self.due = now + self.wait
+        self.tries = 0
+        self.due = now + self.wait()
         return True
 
     def _lost(self, number):
@@ -176,28 +186,27 @@ class Transfer:
             place, (n, _) = next(iter(self.asked.items()))
             if n + REORDER > number:
                 return
-            if n > self.after_loss:
-                self.after_loss = self.numbers
-                self._shrink()
             self._give_up(place)
 
     def _give_up(self, place):
-        del self.asked[place]
+        number, _ = self.asked.pop(place)
+        if number > self.after_loss:  # losses of what was under way together count once
+            self.after_loss = self.numbers
+            self._shrink()
         self.out -= cost(self.length(place))
         self.again.append(place)
 
     def _shrink(self):
+        self.before = self.before or self.window
         self.window = self.slow = max(self.window // 2, 2 * cost(self.size))
 
     def silent(self, now):
         """Gives up all that is under way, since nothing has come in time; True if it was too often."""
         self.tries += 1
+        self.doublings += 1
         for place in list(self.asked):
             self._give_up(place)
-        self._shrink()
-        self.after_loss = self.numbers
-        self.wait = min(2 * self.wait, layout.MAX_TIMEOUT)
-        self.due = now + self.wait
+        self.due = now + self.wait()
         return self.tries > layout.BULK_TRIES
 
     def ask(self, now, room):

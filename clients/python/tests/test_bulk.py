@@ -100,6 +100,36 @@ class BulkTest(unittest.TestCase):
         self.assertIsNone(self.receiver.receive(0.0, ("fd00::3", CALL, True), sender.part(1600, SIZE)))
         self.assertEqual(self.run_all(sender, [sender.part(at, n) for at, n in bulk.cut([(600, 4400)], SIZE)]), sender.body)
 
+    def test_what_was_not_lost_does_not_count(self):
+        sender = Sender(os.urandom(300000), 600)
+        t = self.begin(sender)
+        window, ((_, pull),) = t.window, self.receiver.asks(0.0)
+        late, *others = sender.obey(pull)
+        for p in others[:4]:
+            self.receiver.receive(0.001, KEY, p)  # each of them was asked for later
+        self.assertLess(t.window, window)
+        self.receiver.asks(0.001)
+        self.receiver.receive(0.002, KEY, late)  # it was only late
+        self.receiver.receive(0.003, KEY, late)  # and so it comes twice
+        self.assertGreaterEqual(t.window, window)
+
+    def test_wait_doubles_until_it_is_measured(self):
+        sender = Sender(os.urandom(300000), 600)
+        t = self.begin(sender)
+        self.receiver.asks(0.0)
+        first, now = t.due, 0.0
+        for _ in range(3):
+            now = self.receiver.due()
+            self.assertEqual(self.receiver.tick(now), [])
+        ((_, again),) = self.receiver.asks(now)
+        self.receiver.receive(now, KEY, sender.obey(again)[0])  # nobody knows which copy it is
+        self.assertAlmostEqual(t.due - now, 8 * first)
+        while t.next < t.places and t.due - now > first:  # until one comes that was asked for once
+            for _, pull in self.receiver.asks(now):
+                for p in sender.obey(pull):
+                    self.receiver.receive(now, KEY, p)
+        self.assertLess(t.due - now, first)
+
     def test_transfers_share_the_buffer(self):
         for call in range(3):
             h = bulk.Header(call=call.to_bytes(16, "big"), total=1 << 19, first=600)
