@@ -11,16 +11,16 @@ import (
 // it is: nodes contradict each other, or a node that may have it has given no account (docs/rights.md, section 8). No program can reach it. Only a
 // person knows whether what is in it is wanted.
 //
-// NotFound: the pointer lies in no region. BadRequest: the region is not frozen; the message says whose it is.
+// NotFound: the pointer lies in no region. Unavailable: a memory blade does not say whether it does. BadRequest: the region is not frozen; the message says whose it is.
 func (g *Gatekeeper) FreeRegion(ctx context.Context, p dsmpacket.Pointer) (r RegionState, err error) {
 	if err := g.survey(ctx); err != nil {
 		return r, err
 	}
 	err = g.query(ctx, func(c *controller) error {
-		found := c.surveys.last.find(p)
+		found, err := c.surveys.last.region("free", p)
 		switch {
-		case found == nil:
-			return fault.New(fault.NotFound, "free", "%s lies in no region", p)
+		case err != nil:
+			return err
 		case found.frozen:
 			r = found.state()
 			return nil

@@ -40,13 +40,24 @@ type SlotQuery struct {
 	Limit    int            // at least 1
 }
 
-// Slots returns a page of open call slots, by slot, as the switch has them now. More says that others follow.
-func (g *Gatekeeper) Slots(ctx context.Context, q SlotQuery) (page []SlotState, more bool, err error) {
+// SlotPage is a page of open call slots, by slot.
+type SlotPage struct {
+	Slots []SlotState
+	More  bool // others follow
+	// Missing is "switch" if the switch has not told of all slots, else empty.
+	Missing []string
+}
+
+// Slots returns a page of open call slots, as the switch has them now.
+func (g *Gatekeeper) Slots(ctx context.Context, q SlotQuery) (page SlotPage, err error) {
 	if err := g.survey(ctx); err != nil {
-		return nil, false, err
+		return page, err
 	}
-	err = g.do(ctx, func() { page, more = g.ctl.openSlots(&q) })
-	return page, more, err
+	err = g.do(ctx, func() {
+		page.Slots, page.More = g.ctl.openSlots(&q)
+		page.Missing = g.ctl.unread()
+	})
+	return page, err
 }
 
 func (c *controller) openSlots(q *SlotQuery) (page []SlotState, more bool) {
@@ -95,7 +106,7 @@ func (c *controller) prefixes(k slotCell) (all []string) {
 // may not answer any more. Its callee must not know it: that of one which it runs is CancelCall's to end, since a READ of it may be on its way
 // to memory, where it would arrive when the caller writes. So it is looked at twice, so long after each other that the callee has told what it runs.
 //
-// NotFound: the slot is not open. Unsupported: a one-way, whose regions are its receiver's. Unavailable: the callee is to come back, and will answer. BadRequest: the callee runs the call, or others
+// NotFound: the slot is not open. Unsupported: a one-way, whose regions are its receiver's. Unavailable: the callee is to come back, and will answer, or the switch does not tell of the slot. BadRequest: the callee runs the call, or others
 // lend on from it, which end first; the message says which.
 func (g *Gatekeeper) CancelSlot(ctx context.Context, slot rpcpacket.Slot) (SlotState, error) {
 	s, err := g.cancelable(ctx, slot)
@@ -153,7 +164,10 @@ func (g *Gatekeeper) cancelable(ctx context.Context, slot rpcpacket.Slot) (s Slo
 	err = g.query(ctx, func(c *controller) error {
 		open := c.surveys.last.open
 		i := slices.IndexFunc(open, func(k slotCell) bool { return k.slot == slot && k.place == 0 })
-		if i < 0 {
+		switch {
+		case i < 0 && len(c.unread()) > 0:
+			return fault.New(fault.Unavailable, "cancel", "the switch has not told of all slots: try again later")
+		case i < 0:
 			return fault.New(fault.NotFound, "cancel", "no call or standing lease has slot %d open", slot)
 		}
 		s = c.slotState(open[i])

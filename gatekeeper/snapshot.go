@@ -424,8 +424,10 @@ func (g *Gatekeeper) Holders(ctx context.Context, p dsmpacket.Pointer) (out Hold
 // FailureDomain is what the failure of a blade would take back.
 type FailureDomain struct {
 	Nodes []netip.Addr // its nodes, and those that share a fate with one of them
-	// Regions are those on a memory blade.
+	// Regions are those on a memory blade. Missing names who has not told of them: the blade that was to list them, and "switch", which knows
+	// controllers and leases.
 	Regions []RegionState
+	Missing []string
 	// Rerun are the unfinished calls that would run again, the innermost first; Cut
 	// those that would fail; Out those that the nodes have sent elsewhere, and that
 	// run on; Waiting those elsewhere that wait for one of Rerun or Cut. Direct calls are
@@ -444,6 +446,14 @@ func (g *Gatekeeper) FailureDomain(ctx context.Context, name string) (out Failur
 			return fault.New(fault.NotFound, "blade", "there is no blade %q", name)
 		}
 		out = c.told.failureDomain(b, &c.surveys.last)
+		if b.memory() {
+			out.Missing = c.unread()
+			for _, name := range c.surveys.last.silent {
+				if o := c.blades[name]; o != nil && o.hello.Machine == b.hello.Machine {
+					out.Missing = append(out.Missing, name)
+				}
+			}
+		}
 		return nil
 	})
 	return out, err

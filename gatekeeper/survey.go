@@ -242,14 +242,22 @@ func (s *survey) found(p *population, t *told, now time.Time) surveyed {
 	return out
 }
 
+// region is the region that a pointer lies in. It fails as NotFound if there is none, and as Unavailable if there may be one.
+func (s *surveyed) region(op string, p dsmpacket.Pointer) (*surveyedRegion, error) {
+	switch r := s.find(p); {
+	case r != nil:
+		return r, nil
+	case len(s.silent) > 0:
+		return nil, fault.New(fault.Unavailable, op, "%s lies in no region that is known: %s has not said which it has", p, strings.Join(s.silent, ", "))
+	}
+	return nil, fault.New(fault.NotFound, op, "%s lies in no region", p)
+}
+
 // holders does what Gatekeeper.Holders says.
 func (s *surveyed) holders(p dsmpacket.Pointer, t *told, out *Holders) error {
-	r := s.find(p)
-	if r == nil {
-		if len(s.silent) > 0 {
-			return fault.New(fault.Unavailable, "pointer", "%s lies in no region that is known: %s has not said which it has", p, strings.Join(s.silent, ", "))
-		}
-		return fault.New(fault.NotFound, "pointer", "%s lies in no region", p)
+	r, err := s.region("pointer", p)
+	if err != nil {
+		return err
 	}
 	out.Region = r.state()
 	for _, id := range r.calls {
@@ -261,12 +269,14 @@ func (s *surveyed) holders(p dsmpacket.Pointer, t *told, out *Holders) error {
 }
 
 // missing names who has not told what the survey was to find: memory blades, and "switch".
-func (c *controller) missing() []string {
-	last := &c.surveys.last
-	if last.partial || !c.connected || c.rebuild != nil {
-		return append([]string{"switch"}, last.silent...)
+func (c *controller) missing() []string { return append(c.unread(), c.surveys.last.silent...) }
+
+// unread is "switch" if the switch has not told of all registers, else empty.
+func (c *controller) unread() []string {
+	if c.surveys.last.partial || !c.connected || c.rebuild != nil {
+		return []string{"switch"}
 	}
-	return last.silent
+	return nil
 }
 
 // openCalls is how many calls had open slots.

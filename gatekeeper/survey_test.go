@@ -96,6 +96,31 @@ func TestSurvey(t *testing.T) {
 		if err := asked(s, func(ctx context.Context) (error, error) { _, err := s.gk.Holders(ctx, p); return err, nil }); fault.CodeOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "m1") {
 			t.Errorf("who has a pointer that is not listed: %v", err)
 		}
+		if err := asked(s, func(ctx context.Context) (error, error) { _, err := s.gk.FreeRegion(ctx, p); return err, nil }); fault.CodeOf(err) != fault.Unavailable {
+			t.Errorf("freeing a region that is not listed: %v", err)
+		}
+		slots := func(ctx context.Context) (SlotPage, error) { return s.gk.Slots(ctx, SlotQuery{Limit: 10}) }
+		domain := func(blade string) []string {
+			return asked(s, func(ctx context.Context) (FailureDomain, error) { return s.gk.FailureDomain(ctx, blade) }).Missing
+		}
+		if page := asked(s, slots); len(page.Missing) != 0 {
+			t.Errorf("no answer from %q about slots: the switch has them all", page.Missing)
+		}
+		if m1, compute := domain("m1"), domain(s.a.name); !slices.Equal(m1, []string{"m1"}) || len(compute) != 0 {
+			t.Errorf("what fails with m1 is not known from %q, with a compute blade from %q", m1, compute)
+		}
+		s.restartSwitch(func() {
+			if page := asked(s, slots); !slices.Equal(page.Missing, []string{"switch"}) {
+				t.Errorf("without a switch no answer from %q", page.Missing)
+			}
+			if m1, compute := domain("m1"), domain(s.a.name); !slices.Equal(m1, []string{"switch", "m1"}) || len(compute) != 0 {
+				t.Errorf("without a switch, what fails with m1 is not known from %q, with a compute blade from %q", m1, compute)
+			}
+			none := func(ctx context.Context) (error, error) { _, err := s.gk.CancelSlot(ctx, 777); return err, nil }
+			if err := asked(s, none); fault.CodeOf(err) != fault.Unavailable {
+				t.Errorf("ending what has a slot of which nothing is known: %v", err)
+			}
+		})
 	})
 }
 

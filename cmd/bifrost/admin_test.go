@@ -331,18 +331,21 @@ func serveRackAdmin(ctx context.Context, t *testing.T, rack *simrack.Rack) (addr
 	return address
 }
 
-// Who lists regions is told of the memory blades that have not answered, beside the list.
-func TestRegions_Missing(t *testing.T) {
+// Who lists regions or slots, or asks what would fail with a blade, is told who has not answered, beside the list.
+func TestMissing(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		if r.URL.Path == "/v1/regions" {
+		switch r.URL.Path {
+		case "/v1/regions", "/v1/slots":
 			io.WriteString(w, `{"items":[],"missing":["switch","m1"]}`)
-			return
+		case "/v1/blades/m2/domain":
+			io.WriteString(w, `{"nodes":[],"regions":[],"rerun":[],"cut":[],"out":[],"waiting":[],"missing":["m1","switch"]}`)
+		default:
+			io.WriteString(w, `{"items":[]}`)
 		}
-		io.WriteString(w, `{"items":[]}`)
 	}))
 	t.Cleanup(web.Close)
-	for _, command := range []string{"regions", "regions --json"} {
+	for _, command := range []string{"regions", "regions --json", "slots", "slots --json", "domain m2", "domain m2 --json"} {
 		_, says, err := waited(t, strings.Fields(command+" --admin-addr "+web.Listener.Addr().String())...)
 		if err != nil || says != "not complete, since there was no answer from: m1, switch\n" {
 			t.Errorf("%s: %v, %q", command, err, says)

@@ -167,17 +167,22 @@ func cancelSlot(cmd *cobra.Command, c *client.Client, o *clientOptions, slot uin
 func newSlotsCmd() *cobra.Command {
 	var node string
 	var leases bool
-	cmd := show(&clientOptions{}, helpText{"slots", "List the call slots that are open in the switch: calls and standing leases",
+	var cmd *cobra.Command
+	cmd = show(&clientOptions{}, helpText{"slots", "List the call slots that are open in the switch: calls and standing leases",
 		`List the call slots that are open in the switch, as it has them now: calls, whatever nodes
 tell of them, and standing leases, by which a node lets another one read for longer
-than a call. What nobody else would end, bifrost cancel SLOT does.`,
+than a call. What nobody else would end, bifrost cancel SLOT does. If the switch has not
+told of all of them, a line on standard error says so.`,
 		"  bifrost slots --leases\n  bifrost slots --node fd00:b1f0:0:2::1"},
 		func(ctx context.Context, c *client.Client) ([]api.Slot, error) {
 			a, err := nodeOf(ctx, c, "--node", node)
 			if err != nil {
 				return nil, err
 			}
-			return collect(c.Slots(ctx, a, leases))
+			var missing []string
+			all, err := collect(c.Slots(ctx, client.SlotFilter{Node: a, Leases: leases, Missing: &missing}))
+			tellMissing(cmd, missing)
+			return all, err
 		}, slotRows)
 	cmd.Flags().StringVar(&node, "node", "", "only slots of this `NODE` (its address, or BLADE/NAME): as caller or callee, owner or reader")
 	cmd.Flags().BoolVar(&leases, "leases", false, "only standing leases")

@@ -212,6 +212,13 @@ func collect[T any](items iter.Seq2[T, error]) (all []T, err error) {
 	return all, nil
 }
 
+// tellMissing says on standard error who has not answered, so that what is printed is not complete.
+func tellMissing(cmd *cobra.Command, missing []string) {
+	if len(missing) > 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "not complete, since there was no answer from: "+strings.Join(missing, ", "))
+	}
+}
+
 func newRegionsCmd() *cobra.Command {
 	var node, pointer string
 	var cmd *cobra.Command
@@ -230,9 +237,7 @@ a line on standard error says so: what it knows is left out.`,
 			var missing []string
 			f.Missing = &missing
 			all, err := collect(c.Regions(ctx, f))
-			if len(missing) > 0 {
-				fmt.Fprintln(cmd.ErrOrStderr(), "not complete, since there was no answer from: "+strings.Join(missing, ", "))
-			}
+			tellMissing(cmd, missing)
 			return all, err
 		}, regionRows)
 	cmd.Flags().StringVar(&node, "node", "", "only regions that this `NODE` (its address, or BLADE/NAME) controls, has allocated or leases")
@@ -532,7 +537,8 @@ func newDomainCmd() *cobra.Command {
 		Short: "Show what would fail with a blade",
 		Long: `Show the failure domain of a blade: its nodes and the nodes that share their fate, the
 calls that would run again or fail, and the calls that would wait for them. For a memory
-blade, show the regions that would be out of reach.`,
+blade, show the regions that would be out of reach. If nobody has listed all of them, a
+line on standard error says who was to.`,
 		Example: "  bifrost domain s2     # use it before bifrost drain s2",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -541,6 +547,7 @@ blade, show the regions that would be out of reach.`,
 				if err != nil {
 					return err
 				}
+				tellMissing(cmd, d.Missing)
 				if o.json {
 					return jsonLines(cmd.OutOrStdout(), []api.FailureDomain{d})
 				}

@@ -348,10 +348,25 @@ func (silent) Regions(context.Context, gatekeeper.RegionQuery) (gatekeeper.Regio
 	return gatekeeper.RegionPage{Missing: []string{"switch", "m1"}}, nil
 }
 
-// A list of regions says who has not told of any.
-func TestRegions_Missing(t *testing.T) {
-	if l := getAs[api.List[api.Region]](startSite(t, silent{admintest.NewLarge(time.Now())}), "/v1/regions"); !slices.Equal(l.Missing, []string{"switch", "m1"}) {
+func (silent) Slots(context.Context, gatekeeper.SlotQuery) (gatekeeper.SlotPage, error) {
+	return gatekeeper.SlotPage{Missing: []string{"switch"}}, nil
+}
+
+func (silent) FailureDomain(context.Context, string) (gatekeeper.FailureDomain, error) {
+	return gatekeeper.FailureDomain{Missing: []string{"m1"}}, nil
+}
+
+// A list of regions or slots says who has not told of any, and so does what would fail with a blade.
+func TestMissing(t *testing.T) {
+	site := startSite(t, silent{admintest.NewLarge(time.Now())})
+	if l := getAs[api.List[api.Region]](site, "/v1/regions"); !slices.Equal(l.Missing, []string{"switch", "m1"}) {
 		t.Errorf("%+v", l)
+	}
+	if l := getAs[api.List[api.Slot]](site, "/v1/slots"); !slices.Equal(l.Missing, []string{"switch"}) {
+		t.Errorf("%+v", l)
+	}
+	if d := getAs[api.FailureDomain](site, "/v1/blades/m1/domain"); !slices.Equal(d.Missing, []string{"m1"}) {
+		t.Errorf("%+v", d)
 	}
 }
 

@@ -51,7 +51,7 @@ type Backend interface {
 	Deployments(ctx context.Context) ([]resources.Deployment, error)
 	Methods(ctx context.Context) ([]trace.Method, error)
 	CancelCall(ctx context.Context, id rpcpacket.ID) error
-	Slots(ctx context.Context, q gatekeeper.SlotQuery) (page []gatekeeper.SlotState, more bool, err error)
+	Slots(ctx context.Context, q gatekeeper.SlotQuery) (gatekeeper.SlotPage, error)
 	CancelSlot(ctx context.Context, slot rpcpacket.Slot) (gatekeeper.SlotState, error)
 	FreeRegion(ctx context.Context, p dsmpacket.Pointer) (gatekeeper.RegionState, error)
 	Output(ctx context.Context, q gatekeeper.OutputQuery) (gatekeeper.OutputPage, error)

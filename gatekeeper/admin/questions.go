@@ -59,7 +59,7 @@ func (s *Server) domain(ctx context.Context, in *NameInput) (out api.FailureDoma
 	}
 	regions, err := s.regionsOf(ctx, d.Regions)
 	return api.FailureDomain{
-		Nodes: list(d.Nodes), Regions: regions, Rerun: each(d.Rerun, callOf), Cut: each(d.Cut, callOf),
+		Nodes: list(d.Nodes), Regions: regions, Missing: d.Missing, Rerun: each(d.Rerun, callOf), Cut: each(d.Cut, callOf),
 		Out: each(d.Out, callOf), Waiting: each(d.Waiting, callOf),
 	}, err
 }

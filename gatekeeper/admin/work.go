@@ -111,11 +111,11 @@ func (s *Server) slots(ctx context.Context, in *slotsInput) (out api.List[api.Sl
 		}
 		q.After = rpcpacket.Slot(after)
 	}
-	page, more, err := s.backend.Slots(ctx, q)
-	if more {
-		out.Next = strconv.Itoa(int(page[len(page)-1].Slot))
+	page, err := s.backend.Slots(ctx, q)
+	if page.More {
+		out.Next = strconv.Itoa(int(page.Slots[len(page.Slots)-1].Slot))
 	}
-	out.Items = each(page, slotOf)
+	out.Items, out.Missing = each(page.Slots, slotOf), page.Missing
 	return out, err
 }
 

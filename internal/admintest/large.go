@@ -408,8 +408,8 @@ func (l *Large) CancelCall(_ context.Context, id rpcpacket.ID) error {
 }
 
 // Slots is a part of admin.Backend: a standing lease.
-func (l *Large) Slots(context.Context, gatekeeper.SlotQuery) (page []gatekeeper.SlotState, more bool, err error) {
-	return []gatekeeper.SlotState{l.lease()}, false, nil
+func (l *Large) Slots(context.Context, gatekeeper.SlotQuery) (gatekeeper.SlotPage, error) {
+	return gatekeeper.SlotPage{Slots: []gatekeeper.SlotState{l.lease()}}, nil
 }
 
 func (l *Large) lease() gatekeeper.SlotState {

@@ -85,8 +85,8 @@ func (Stopped) Deployments(context.Context) ([]resources.Deployment, error) {
 }
 func (Stopped) Methods(context.Context) ([]trace.Method, error) { return nil, gatekeeper.ErrStopped }
 func (Stopped) CancelCall(context.Context, rpcpacket.ID) error  { return gatekeeper.ErrStopped }
-func (Stopped) Slots(context.Context, gatekeeper.SlotQuery) ([]gatekeeper.SlotState, bool, error) {
-	return nil, false, gatekeeper.ErrStopped
+func (Stopped) Slots(context.Context, gatekeeper.SlotQuery) (gatekeeper.SlotPage, error) {
+	return gatekeeper.SlotPage{}, gatekeeper.ErrStopped
 }
 func (Stopped) CancelSlot(context.Context, rpcpacket.Slot) (gatekeeper.SlotState, error) {
 	return gatekeeper.SlotState{}, gatekeeper.ErrStopped

@@ -10,8 +10,8 @@ import (
 type List[T any] struct {
 	Items []T    `json:"items"`
 	Next  string `json:"next,omitempty" doc:"Cursor of the next page; absent on the last one"`
-	// Missing is told of regions.
-	Missing []string `json:"missing,omitempty" doc:"Who has not answered, so that the list is not complete: memory blades, whose regions are left out, and switch, which knows controllers and leases"`
+	// Missing is told of regions and slots.
+	Missing []string `json:"missing,omitempty" doc:"Who has not answered, so that the list is not complete: memory blades, whose regions are left out, and switch, which knows controllers, leases and slots"`
 	// Total is told of lists whose items are all at hand.
 	Total int `json:"total,omitempty" doc:"How many items all pages have, where that is known and limit was given"`
 }

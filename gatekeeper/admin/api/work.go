@@ -71,6 +71,7 @@ type Holders struct {
 type FailureDomain struct {
 	Nodes   []netip.Addr `json:"nodes" doc:"The blade's nodes, and those that share their fate"`
 	Regions []Region     `json:"regions" doc:"Regions on it that could not be reached, if it holds memory"`
+	Missing []string     `json:"missing,omitempty" doc:"Who has not answered, so that regions is not complete: the memory blade that was to list them, and switch, which knows controllers and leases"`
 	Rerun   []Call       `json:"rerun" doc:"Unfinished calls that would run again, the innermost first"`
 	Cut     []Call       `json:"cut" doc:"Unfinished calls that would fail"`
 	Out     []Call       `json:"out" doc:"Calls that the nodes have made elsewhere, and that run on"`

@@ -292,13 +292,21 @@ func (c *Client) Regions(ctx context.Context, f RegionFilter) iter.Seq2[api.Regi
 	return partly[api.Region](ctx, c, "/v1/regions", pages("node", text(f.Node), "pointer", text(f.Pointer)), f.Missing)
 }
 
-// Slots yields the call slots that are open in the switch, by slot; only those of a node if one is given, and only standing leases if leases is set.
-func (c *Client) Slots(ctx context.Context, node netip.Addr, leases bool) iter.Seq2[api.Slot, error] {
+// SlotFilter selects open call slots; its zero value takes all.
+type SlotFilter struct {
+	Node   netip.Addr // the caller, or the callee
+	Leases bool       // only standing leases
+	// Missing, if it is not nil, gets "switch" if that has not told of all slots.
+	Missing *[]string
+}
+
+// Slots yields the call slots that are open in the switch, by slot.
+func (c *Client) Slots(ctx context.Context, f SlotFilter) iter.Seq2[api.Slot, error] {
 	kind := ""
-	if leases {
+	if f.Leases {
 		kind = "lease"
 	}
-	return all[api.Slot](ctx, c, "/v1/slots", pages("node", text(node), "kind", kind))
+	return partly[api.Slot](ctx, c, "/v1/slots", pages("node", text(f.Node), "kind", kind), f.Missing)
 }
 
 // Calls yields the calls under way, oldest first; only those of a node if one is

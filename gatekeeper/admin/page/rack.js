@@ -57,7 +57,7 @@ function blade(name) {
         facts($('#blade .facts'), [['Status', [b.status, () => pill(b.status)]], ['Cause', b.cause], ['Kind', b.kind], ['Address', addressCell(b)], ['Port', b.port ? String(b.port) : ''],
           ['Memory', b.kind === 'memory' ? `${bytes(b.used)} of ${bytes(b.capacity)}` : ''], ['Copies', machine ? copies(machine, name) : ''], ['Ledgers', b.ledgers ? `${bytes(b.ledgers.used)} of ${bytes(b.ledgers.total)}, ${number(b.ledgers.count)} of them` : ''],
           ['Nodes', b.kind === 'compute' ? `${number(b.nodes.length)} of ${number(b.capacity)}` : ''],
-          ['If it fails', domain ? `${plural(domain.rerun.length, 'call')} would run again, ${number(domain.cut.length)} would fail, ${plural(domain.regions.length, 'region')} could not be reached` : '']]);
+          ['If it fails', domain ? `${plural(domain.rerun.length, 'call')} would run again, ${number(domain.cut.length)} would fail, ${plural(domain.regions.length, 'region')} could not be reached${domain.missing ? `; not complete: no answer from ${domain.missing.join(', ')}` : ''}` : '']]);
       }
       drawNodes(nodes, 'No node is here.');
       drawOwnEvents(events);
