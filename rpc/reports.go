@@ -208,7 +208,7 @@ func (r *reports) tick(now time.Duration) (next time.Duration, ok bool) {
 		return r.due, true
 	}
 	report := r.report(now)
-	r.news, r.telling, r.told, r.due = false, true, true, now+reportAgain
+	r.news, r.telling, r.due = false, true, now+reportAgain
 	go func() {
 		r.room(&report)
 		report.Fit()
@@ -218,7 +218,9 @@ func (r *reports) tick(now time.Duration) (next time.Duration, ok bool) {
 		if r.telling = false; err != nil {
 			r.log.Debug("rpc: the Gatekeeper has not heard which calls are under way", "node", r.life.name, "err", err)
 			r.haveNews(r.pulse.now())
+			return
 		}
+		r.told = true
 	}()
 	return r.due, len(r.running) > 0
 }
@@ -284,7 +286,7 @@ type waits struct {
 	mu            sync.Mutex
 	due, interval time.Duration
 	telling       bool // the last report is on its way
-	told          bool // something that the Gatekeeper keeps
+	told          bool // something that the Gatekeeper may keep
 }
 
 // watchWaits has the node look after calls that have begun to wait.
@@ -309,13 +311,11 @@ func (n *Node) tickWaits(now time.Duration) (next time.Duration, ok bool) {
 	}
 	due := w.pace(now, some)
 	go func() {
-		if err := n.session.Calls(n.life.base, control.NodeCalls{Waits: &report}); err != nil {
+		err := n.session.Calls(n.life.base, control.NodeCalls{Waits: &report})
+		if err != nil {
 			n.log.Debug("rpc: the Gatekeeper has not heard which calls wait", "node", n.self.Name, "err", err)
 		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.telling = false
-		n.pulse.wakeAt(w.due)
+		n.pulse.wakeAt(w.over(err))
 	}()
 	return due, true
 }
@@ -335,6 +335,15 @@ func (w *waits) pace(now time.Duration, some bool) (due time.Duration) {
 		w.interval = 0
 	}
 	w.telling, w.told, w.due = true, some, now+max(waitsAfter, w.interval)
+	return w.due
+}
+
+// over notes that a report has been told, or has failed, and returns when to look again. If one has failed, the Gatekeeper may keep what was told
+// before.
+func (w *waits) over(err error) (due time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.telling, w.told = false, w.told || err != nil
 	return w.due
 }
 
