@@ -21,7 +21,7 @@ import (
 // Rights compares an executor of Bifröst's program with the model of rights in the switch, packet by packet: what
 // becomes of each, and what the registers have afterwards. Packets follow what the registers have, get lost, and come again late.
 //
-// Nodes 1 to 3 have rows 1 to 3, incarnation 1, and live at ports 1 to 3. At port 4 is the memory of machine 1, boot 1. At port 5 lives
+// Nodes 1 to 3 have rows 1 to 3, incarnation 1, and live at ports 1 to 3. At port 4 is the memory of machines 1 and 2, boot 1. At port 5 lives
 // what says that it is a node and is a daemon, with row 5. Node 6 has no row.
 type Rights struct {
 	*rand.Rand
@@ -30,6 +30,7 @@ type Rights struct {
 	CallPort uint16
 	x        Target
 	sent     []rights.Packet
+	begun    bool
 }
 
 // Target is an executor with Bifröst's program.
@@ -59,6 +60,7 @@ const (
 	memoryPort = 4
 	daemonPort = 5
 	strange    = 6 // a node without row
+	leases     = 4 // whose block the standing leases have
 	boot       = 1
 	elected    = 9
 )
@@ -70,7 +72,7 @@ var (
 
 func node(n int) netip.Addr { return rackaddr.Node(uint64(n)) } //nolint:gosec // small
 
-// memoryAddress stands for all of the machine's in the model.
+// memoryAddress stands for all of the machines' in the model.
 var memoryAddress = dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0).Addr()
 
 // batch and block are what a node has: batch and block of its row's number.
@@ -101,7 +103,12 @@ func NewRights(x Target, seed uint64) (*Rights, error) {
 // rebuild is the Gatekeeper's hand on registers that were lost.
 func (r *Rights) rebuild() error {
 	full := batch(1) + 40
+	lentOn := rights.Slot{Number: rights.MakeNumber(1, 2), State: rights.Open, Slots: 2, Caller: 1, Callee: 2}
+	second := lentOn
+	second.Place, second.Children = 1, 1
 	ops := []rights.Operation{
+		{Op: rights.SetSlot, First: block(1) + 14, Slot: lentOn},
+		{Op: rights.SetSlot, First: block(1) + 15, Slot: second},
 		{Op: rights.SetWord, First: full, Word: rights.Word{Generation: 3, Owner: 1, Lent: rights.Rack.Lent - 1}},
 		{Op: rights.SetSlot, First: block(2) + 15, Slot: rights.Slot{
 			Number: rights.MakeNumber(1, 2), State: rights.Open, Slots: 1, Caller: 2, Callee: 1, Children: rights.Rack.Children - 1,
@@ -118,6 +125,39 @@ func (r *Rights) rebuild() error {
 	return nil
 }
 
+// ends brings counts to their ends, and fails a call, which random packets seldom do.
+func (r *Rights) ends() error {
+	full, on := rights.Region{Slot: batch(1) + 40, Generation: 3}, rights.Block{Parent: rights.Ref{Slot: block(2) + 15, Number: rights.MakeNumber(1, 2)}}
+	calls := uint64(0)
+	call := func(place uint32, blocks ...rights.Block) rights.Packet {
+		calls++
+		return rights.Packet{
+			Kind: rights.Call, Source: NodeSource(1), To: node(2), Incarnation: 1, Machine: 1, Blocks: blocks,
+			Ref: rights.Ref{Slot: block(1) + place, Number: rights.MakeNumber(1, 2*calls)},
+		}
+	}
+	answer := func(p rights.Packet, results ...rights.Region) rights.Packet {
+		p.Kind, p.Source, p.To, p.Blocks, p.Results = rights.Reply, NodeSource(2), node(1), nil, results
+		return p
+	}
+	fails, lends, lendsOn := call(6, rights.Block{}), call(0, rights.Block{Regions: []rights.Region{full}}), call(1, on)
+	if err := r.judgeAll([]rights.Packet{
+		fails, call(2, on, on), lendsOn, call(4, on), answer(lendsOn), lends, call(5, rights.Block{Regions: []rights.Region{full}}),
+	}); err != nil {
+		return err
+	}
+	for _, o := range []rights.Operation{
+		{Op: rights.Lend, Election: elected, Ref: rights.Ref{Slot: block(leases), Number: rights.MakeNumber(1, 2)}, Regions: []rights.Region{full}, Owner: 1, Lessee: 2},
+		{Op: rights.FailCall, Election: elected, Ref: rights.Ref{Slot: block(1) + 15, Number: rights.MakeNumber(1, 2)}}, // the second slot of a call
+		{Op: rights.FailCall, Election: elected, Ref: fails.Ref},
+	} {
+		if err := r.hand(&o); err != nil {
+			return err
+		}
+	}
+	return r.judgeAll([]rights.Packet{fails, answer(lends), answer(lends, slices.Repeat([]rights.Region{full}, rights.Rack.Results+1)...)})
+}
+
 func errorsOf(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -127,8 +167,12 @@ func errorsOf(errs ...error) error {
 	return nil
 }
 
-// Step does one packet or operation, and says what differs.
+// Step does one packet or operation, perhaps with some that are nearly the same, and says what differs.
 func (r *Rights) Step() error {
+	if !r.begun {
+		r.begun = true
+		return r.ends()
+	}
 	switch r.IntN(24) {
 	case 0, 1:
 		o := r.operation()
@@ -142,10 +186,26 @@ func (r *Rights) Step() error {
 		}
 	}
 	p := r.packet()
+	if err := r.judgeAll(slices.Concat(r.nearly(&p), r.nearlyCalls(&p))); err != nil {
+		return err
+	}
 	if r.sent = append(r.sent, p); r.IntN(8) == 0 {
 		return nil // it is lost before the switch, or comes later
 	}
-	return r.judge(&p)
+	if err := r.judge(&p); err != nil {
+		return err
+	}
+	return r.judgeAll(r.nearlyCopies(&p))
+}
+
+// judgeAll has both judge some packets, one after the other.
+func (r *Rights) judgeAll(all []rights.Packet) error {
+	for i := range all {
+		if err := r.judge(&all[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // turnRoute changes whether a node is going.
@@ -192,13 +252,16 @@ func (r *Rights) entries() (all []datapath.Entry) {
 	for n := 1; n <= 3; n++ {
 		known(n, node(n), 128, p4.Node, n)
 	}
-	known(memoryPort, memoryAddress, 48, p4.MemoryServer, 0)
 	known(daemonPort, node(daemonPort), 128, p4.Daemon, daemonPort)
-	a := memoryAddress.As16()
-	all = append(all, datapath.Entry{
-		Table: "BifrostIngress.dsm_home", Match: []datapath.Match{exactly(a[:6])},
-		Action: &datapath.Action{Name: "BifrostIngress.to_hop", Params: [][]byte{be16(memoryPort)}},
-	})
+	for machine := range uint8(2) {
+		at := dsmpacket.Make(rackaddr.DefaultDSMPrefix, machine+1, 0).Addr()
+		known(memoryPort, at, 48, p4.MemoryServer, 0)
+		a := at.As16()
+		all = append(all, datapath.Entry{
+			Table: "BifrostIngress.dsm_home", Match: []datapath.Match{exactly(a[:6])},
+			Action: &datapath.Action{Name: "BifrostIngress.to_hop", Params: [][]byte{be16(memoryPort)}},
+		})
+	}
 	for hop := 1; hop <= strange; hop++ {
 		all = append(all, datapath.Entry{
 			Table: "BifrostIngress.next_hop", Match: []datapath.Match{exactly(be16(hop))},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/rights"
@@ -173,13 +174,16 @@ func (r *Rights) packet() rights.Packet {
 	p := rights.Packet{
 		Kind: append(kinds, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)[r.IntN(len(kinds)+12)], Source: rights.Source{Port: uint16(sender), Address: node(sender)}, To: node(1 + r.IntN(3)), Incarnation: 1, Machine: 1, //nolint:gosec // small
 	}
+	if r.IntN(12) == 0 {
+		p.Machine = 2
+	}
 	switch r.IntN(40) {
 	case 0:
 		p.Incarnation = 2
 	case 1:
 		p.Source = rights.Source{Port: uint16(sender), Address: node(sender + 10)} //nolint:gosec // small
 	case 2:
-		if p.Kind != rights.Plain && p.Kind != rights.AllocAnswer && p.Kind != rights.MemoryAnswer {
+		if p.Kind != rights.AllocAnswer && p.Kind != rights.MemoryAnswer {
 			p.Source = rights.Source{Port: daemonPort, Address: node(daemonPort)}
 		}
 	}
@@ -188,6 +192,17 @@ func (r *Rights) packet() rights.Packet {
 	}
 	p.Region = r.region(p.Kind == rights.Alloc || p.Kind == rights.AllocAnswer)
 	p.Ref = r.ref(sender)
+	switch p.Kind {
+	case rights.Read, rights.Reply, rights.Exception:
+		if r.IntN(2) == 0 {
+			p.Ref = r.among(p.Ref, isOpen)
+		}
+	case rights.Ask:
+		if r.IntN(4) == 0 {
+			p.Ref = r.among(p.Ref, func(k *rights.Slot) bool { return k.State == rights.Failed })
+		}
+	default:
+	}
 	switch p.Kind {
 	case rights.AllocAnswer, rights.MemoryAnswer:
 		if r.IntN(8) > 0 {
@@ -235,14 +250,99 @@ func (r *Rights) packet() rights.Packet {
 	return p
 }
 
+// nearly are packets that are wrong in one thing, if this one uses a slot that is open: most others are wrong in several, and refused for one of
+// them alone.
+func (r *Rights) nearly(p *rights.Packet) (all []rights.Packet) {
+	k := r.Model.Slot(p.Ref.Slot)
+	if p.Kind != rights.Read && p.Kind != rights.Reply && p.Kind != rights.Exception || k.State != rights.Open || r.IntN(2) == 0 {
+		return nil
+	}
+	wrong := func(change func(*rights.Packet)) {
+		q := *p
+		change(&q)
+		all = append(all, q)
+	}
+	for n := 1; n <= 3; n++ {
+		wrong(func(q *rights.Packet) { q.Source = NodeSource(n) })
+	}
+	if p.Kind == rights.Read {
+		wrong(func(q *rights.Packet) { q.Source = MemorySource() })
+		wrong(func(q *rights.Packet) { q.Region.Generation++ })
+		wrong(func(q *rights.Packet) { q.Region = r.region(false) })
+	} else {
+		wrong(func(q *rights.Packet) { q.To = node(1 + r.IntN(3)) })
+	}
+	wrong(func(q *rights.Packet) { q.Ref.Number += 2 })
+	wrong(func(q *rights.Packet) { q.Ref.Slot++ })
+	return all
+}
+
+// nearlyCalls are calls that are wrong in one thing. Each has a higher number than those before it, and the call itself one above them all: what
+// was refused keeps no slot from it.
+func (r *Rights) nearlyCalls(p *rights.Packet) (all []rights.Packet) {
+	if p.Kind != rights.Call && p.Kind != rights.Oneway || len(p.Blocks) == 0 || r.IntN(3) > 0 {
+		return nil
+	}
+	wrong := func(change func(b *rights.Block)) {
+		q := *p
+		q.Blocks = slices.Clone(p.Blocks)
+		change(&q.Blocks[r.IntN(len(q.Blocks))])
+		all = append(all, q)
+		p.Ref.Number += 2
+	}
+	if first := p.Blocks[0].Regions; len(first) > 0 {
+		wrong(func(b *rights.Block) { // twice
+			b.Regions = append([]rights.Region{first[0]}, b.Regions[:min(len(b.Regions), 3)]...)
+		})
+		wrong(func(b *rights.Block) {
+			b.Regions = append([]rights.Region{r.region(false)}, b.Regions[:min(len(b.Regions), 3)]...)
+		})
+	}
+	if slices.ContainsFunc(p.Blocks, func(b rights.Block) bool { return b.Parent != rights.Ref{} }) {
+		wrong(func(b *rights.Block) { b.Parent.Number += 2 })
+		wrong(func(b *rights.Block) { b.Parent.Slot++ })
+	}
+	return all
+}
+
+// nearlyCopies are copies of a call, if it is open, that differ from it in one thing.
+func (r *Rights) nearlyCopies(p *rights.Packet) (all []rights.Packet) {
+	if k := r.Model.Slot(p.Ref.Slot); p.Kind != rights.Call && p.Kind != rights.Oneway || k.State != rights.Open || k.Number != p.Ref.Number {
+		return nil
+	}
+	for i := range p.Blocks {
+		if len(p.Blocks[i].Regions) > 0 {
+			q := *p
+			q.Blocks = slices.Clone(p.Blocks)
+			q.Blocks[i].Regions = slices.Clone(q.Blocks[i].Regions)
+			q.Blocks[i].Regions[0] = r.region(false)
+			all = append(all, q)
+		}
+	}
+	more := *p
+	more.Blocks = append(slices.Clone(p.Blocks), rights.Block{})
+	all = append(all, more)
+	if len(p.Blocks) > 1 {
+		fewer := *p
+		fewer.Blocks = p.Blocks[:len(p.Blocks)-1]
+		all = append(all, fewer)
+	}
+	return all
+}
+
 // blocks makes what a call lists.
 func (r *Rights) blocks(p *rights.Packet) {
 	s, sender := r.Model, p.Source.Port
 	n := []int{1, 1, 1, 1, 2, 2, 3, 4, 4, 4 + (r.IntN(8)+1)/8}[r.IntN(10)]
+	few := n > 1 && r.IntN(2) == 0
 	var seen []rights.Region
 	for i := range n {
 		b := rights.Block{}
-		for range []int{0, 1, 1, 1, 2, 2, 3, 4, 4 + (r.IntN(8)+1)/8}[r.IntN(9)] {
+		regions := []int{0, 1, 1, 1, 2, 2, 3, 4, 4 + (r.IntN(8)+1)/8}[r.IntN(9)]
+		if few {
+			regions /= 3
+		}
+		for range regions {
 			g := r.owned(sender)
 			for tries := 0; tries < 8 && contains(seen, g); tries++ {
 				g = r.owned(sender)
@@ -263,6 +363,8 @@ func (r *Rights) blocks(p *rights.Packet) {
 			}
 			if b.Parent.Number == 0 {
 				b.Parent = rights.Ref{}
+			} else if r.IntN(4) == 0 {
+				b.Parent.Number += 2
 			}
 		}
 		if k := s.Slot(p.Ref.Slot + uint32(i)); r.IntN(2) == 0 && k.Number == p.Ref.Number { //nolint:gosec // a copy
@@ -290,9 +392,13 @@ func (r *Rights) owned(port uint16) rights.Region {
 	return g
 }
 
-// region is one of few, of which the last ones of a batch are nearly at their end.
+// region is one of few.
 func (r *Rights) region(next bool) rights.Region {
-	slot := batch(1+r.IntN(3)) + []uint32{0, 1, 2, 3, 4, 5, 32, 48, 40}[r.IntN(9)]
+	places := []uint32{0, 1, 2, 3, 4, 7, 32, 48, 40}
+	if next { // what is lent nearly as often as can be counted stays
+		places = places[:8]
+	}
+	slot := batch(1+r.IntN(3)) + places[r.IntN(len(places))]
 	g := r.Model.Word(slot).Generation
 	switch odd := r.IntN(16); {
 	case next && r.IntN(4) > 0, odd == 0:
@@ -309,9 +415,12 @@ func (r *Rights) ref(n int) rights.Ref {
 		return rights.Ref{}
 	}
 	if r.IntN(10) == 0 {
-		n = 1 + r.IntN(3)
+		n = 1 + r.IntN(4)
 	}
 	slot := block(n) + []uint32{0, 1, 2, 3, 4, 5, 12, 13, 15}[r.IntN(9)]
+	if n == leases {
+		slot = block(leases) + uint32(r.IntN(3)) //nolint:gosec // small
+	}
 	number := r.Model.Slot(slot).Number
 	switch r.IntN(4) {
 	case 0, 1:
@@ -332,8 +441,10 @@ func (r *Rights) operation() rights.Operation {
 		o.Ref.Number = r.Model.Slot(o.Ref.Slot).Number
 	}
 	switch o.Op {
+	case rights.FailCall:
+		o.Ref = r.ending(o.Ref)
 	case rights.Lend:
-		o.Ref = rights.Ref{Slot: block(4) + uint32(r.IntN(3)), Number: rights.MakeNumber(1, uint64(r.IntN(200)))} //nolint:gosec // small
+		o.Ref = rights.Ref{Slot: block(leases) + uint32(r.IntN(3)), Number: rights.MakeNumber(1, uint64(r.IntN(200)))} //nolint:gosec // small
 		if k := r.Model.Slot(o.Ref.Slot); r.IntN(3) == 0 && k.Number != 0 {
 			o.Ref.Number = k.Number
 		}
@@ -349,14 +460,52 @@ func (r *Rights) operation() rights.Operation {
 	}
 	for range n {
 		g := r.region(false)
-		if o.Op == rights.Lend && len(o.Regions) > 0 {
+		switch {
+		case o.Op != rights.Lend:
+		case len(o.Regions) > 0:
 			g = r.owned(uint16(o.Owner))
+		case r.IntN(4) == 0: // one that is lent nearly as often as can be counted
+			g.Slot = batch(1) + 40
+			g.Generation = r.Model.Word(g.Slot).Generation
 		}
 		if o.Regions = append(o.Regions, g); len(o.Regions) == 1 && r.IntN(6) > 0 {
 			o.Owner = r.Model.Word(g.Slot).Owner
 		}
 	}
 	return o
+}
+
+func isOpen(k *rights.Slot) bool { return k.State == rights.Open }
+
+// ending is the call that is to fail: a standing lease, one that is lent on from, one that is open, or the one that is named.
+func (r *Rights) ending(named rights.Ref) rights.Ref {
+	wanted := isOpen
+	switch r.IntN(4) {
+	case 0:
+		slot := block(leases) + uint32(r.IntN(3)) //nolint:gosec // small
+		return rights.Ref{Slot: slot, Number: r.Model.Slot(slot).Number}
+	case 1:
+		wanted = func(k *rights.Slot) bool { return k.Children > 0 }
+	case 2:
+		return named
+	}
+	call := r.among(named, wanted)
+	call.Slot -= uint32(r.Model.Slot(call.Slot).Place)
+	return call
+}
+
+// among is the use of one of the slots that are as wanted, or else the one that is named.
+func (r *Rights) among(named rights.Ref, wanted func(*rights.Slot) bool) rights.Ref {
+	var all []rights.Ref
+	for at, k := range r.Model.Slots() {
+		if wanted(k) {
+			all = append(all, rights.Ref{Slot: at, Number: k.Number})
+		}
+	}
+	if len(all) == 0 {
+		return named
+	}
+	return all[r.IntN(len(all))]
 }
 
 // Rows are how often each row of the model's tables has decided.
