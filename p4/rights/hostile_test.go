@@ -1,6 +1,9 @@
 package rights
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // hostile are packets that no honest node sends, and what becomes of them. TestNeeded runs them, too.
 var hostile = map[string]func(rig){
@@ -50,6 +53,9 @@ func hostileMemory(r rig) {
 	p.Incarnation = 0
 	r.is("a write of another incarnation", p, "dropped")
 	r.is("a settle", from(1, Plain, memoryAt), "passes")
+	p = from(1, Plain, memoryAt)
+	p.Source = Source{101, at(101)}
+	r.is("a settle by a daemon", p, "passes")
 	if w := r.Word(mine.Slot); w != (Word{1, 1, 0}) {
 		r.Errorf("a word has changed: %+v", w)
 	}
@@ -111,6 +117,8 @@ func hostileLendingOn(r rig) {
 	r.is("a foreign parent of nothing", call(3, 1, r.ref(3, 1, 2), lentOn(k)), "permission denied")
 	r.is("a one-way of what was lent", func() Packet { p := oneway(2, 3, r.ref(2, 1, 2)); p.Blocks[0] = lentOn(k, a); return p }(), "permission denied")
 	r.is("two parents in two blocks", call(2, 3, r.ref(2, 2, 2), lentOn(k, a), lentOn(second, b)), "passes")
+	r.is("what is its own beside what it was lent", call(2, 3, r.ref(2, 6, 2), lentOn(k, a, r.alloc(2, 0))), "passes")
+	r.is("the answer to that", reply(3, 2, r.ref(2, 6, 2)), "passes")
 	r.is("lending on to itself", call(2, 2, r.ref(2, 4, 2), lentOn(k, a)), "passes")
 	r.is("the answer", reply(2, 1, k), "lent")
 	r.is("an exception", about(2, Exception, 1, k), "lent")
@@ -180,7 +188,8 @@ func hostileResults(r rig) {
 	r.is("a call", call(1, 2, k, own(mine)), "passes")
 	r.is("an answer with a third one's region", reply(2, 1, k, mine, third), "permission denied")
 	r.is("an answer with a former generation", reply(2, 1, k, r.region(2, 0, 0)), "permission denied")
-	r.is("an answer with too many results", reply(2, 1, k, make([]Region, 17)...), "permission denied")
+	r.is("an answer with a former generation of the caller's", reply(2, 1, k, r.region(1, 0, 0)), "permission denied")
+	r.is("an answer with too many results", reply(2, 1, k, slices.Repeat([]Region{more}, 17)...), "permission denied")
 	p := about(2, Exception, 1, k)
 	p.Results = []Region{theirs}
 	r.is("an exception with a region", p, "permission denied")
@@ -197,6 +206,7 @@ func hostileResults(r rig) {
 	}
 	r.is("the answer again, with more", reply(2, 1, k, theirs, more), "permission denied")
 	r.is("the answer again, with fewer", reply(2, 1, k), "passes")
+	r.is("the answer again, with too many", reply(2, 1, k, slices.Repeat([]Region{mine}, 17)...), "permission denied")
 	if v := r.Judge(new(reply(2, 1, k, mine, theirs))); v.Had != 3 {
 		r.Errorf("a copy of an answer has results that are new: %+v", v)
 	}
@@ -233,6 +243,17 @@ func hostileOneways(r rig) {
 		r.Errorf("what was declined has the word %+v", w)
 	}
 	r.is("a write while the decliner lends it", memory(2, Write, other), "lent")
+	third, fourth := r.alloc(1, 2), r.alloc(1, 3)
+	o := r.ref(1, 3, 2)
+	r.is("one more", oneway(1, 2, o, third, fourth), "passes")
+	r.is("handing on what it has brought", oneway(2, 3, r.ref(2, 4, 2), third), "passes")
+	r.Controls[Control{2, 1, 1}] = true // the machine has lost the other region, and the batch is another node's
+	fourth.Generation++
+	r.is("an allocation in its slot", allocated(2, fourth), "passes")
+	r.is("it is declined", about(2, Exception, 1, o), "passes")
+	if r.Word(third.Slot).Owner != 3 || r.Word(fourth.Slot).Owner != 2 {
+		r.Errorf("what was declined has the words %+v and %+v", r.Word(third.Slot), r.Word(fourth.Slot))
+	}
 }
 
 func hostileEnds(r rig) {
@@ -249,13 +270,18 @@ func hostileEnds(r rig) {
 	r.is("a copy of what is closed", call(1, 2, l, own(mine)), "unavailable")
 	r.is("a question about what is open", about(1, Ask, 2, k), "passes")
 	r.is("a question about what is closed", about(1, Ask, 2, l), "unavailable")
+	r.is("a question about a former call in a slot that is open", about(1, Ask, 2, r.ref(1, 0, 0)), "unavailable")
 	r.is("an answer of who is gone", reply(2, 1, k), "dropped")
 	r.hand("the end of the call", Operation{Op: FailCall, Ref: k}, Done)
 	r.is("a copy of what has failed", call(1, 2, k, own(mine)), "unavailable")
+	if v := r.Judge(new(call(1, 2, k, own(mine)))); v.NeverBegun {
+		r.Error("a call that has failed has never begun")
+	}
 	r.is("a question about what has failed", about(1, Ask, 2, k), "unavailable")
 	r.Routes[at(2)] = Route{Row: 2} // its next incarnation
 	r.is("a question about what has failed, to the next incarnation", about(1, Ask, 2, k), "unavailable")
 	r.is("a question about another call", about(1, Ask, 2, l), "passes")
+	r.is("a question about a former call in a slot that has failed", about(1, Ask, 2, r.ref(1, 0, 0)), "passes")
 	r.is("a write after the end", memory(1, Write, mine), "passes to all copies")
 	r.Lose()
 	r.is("a write when registers are lost", memory(1, Write, mine), "dropped")
@@ -286,6 +312,9 @@ func hostileHand(r rig) {
 	r.is("a write of what was seized", memory(1, Write, mine), "permission denied")
 	r.is("a one-way", oneway(1, 2, g, given), "passes")
 	r.hand("its failure", Operation{Op: FailCall, Ref: g}, Done)
+	if state := r.Slot(g.Slot).State; state != Failed {
+		r.Errorf("a one-way that has failed is %v", state)
+	}
 	r.is("a write by its sender", memory(1, Write, given), "passes to all copies")
 	if f := r.hand("a reading", Operation{Op: ReadWords, First: mine.Slot}, Done); len(f.Words) != 8 || f.Words[1].Generation != 1 {
 		r.Errorf("a reading of words finds %v", f)
@@ -295,6 +324,15 @@ func hostileHand(r rig) {
 	}
 	r.hand("a word that is set", Operation{Op: SetWord, First: 5}, Denied)
 	r.hand("an unknown operation", Operation{Op: 99}, Denied)
+	r.is("a call with two slots", call(1, 2, r.ref(1, 4, 2), own(), own()), "passes")
+	r.hand("a fail of the second one", Operation{Op: FailCall, Ref: r.ref(1, 5, 2)}, Nothing)
+	second := r.ref(1, 5, 2)
+	r.is("lending on from that one", call(2, 3, r.ref(2, 3, 2), lentOn(second)), "passes")
+	r.hand("a fail of both", Operation{Op: FailCall, Ref: r.ref(1, 4, 2)}, HasChildren)
+	r.is("lending on from the second of what is to end", call(2, 3, r.ref(2, 4, 2), lentOn(second)), "permission denied")
+	r.is("the end of what was lent on", reply(3, 2, r.ref(2, 3, 2)), "passes")
+	r.hand("an operation of the next Gatekeeper", Operation{Op: ReadWords, Election: 10}, Done)
+	r.hand("one of the former", Operation{Op: FailCall, Ref: r.ref(1, 4, 2), Election: 9}, Stale)
 	r.Lose()
 	r.hand("a word that is set", Operation{Op: SetWord, First: mine.Slot, Word: Word{1, 1, 0}}, Done)
 	r.hand("a slot that is set", Operation{Op: SetSlot, First: k.Slot, Slot: Slot{Number: k.Number, State: Closed, Slots: 1, Caller: 1, Callee: 2}}, Done)
@@ -309,7 +347,10 @@ func hostileShares(r rig) {
 	lease := Operation{Op: Lend, Ref: k, Regions: []Region{mine}, Owner: 1, Lessee: 2}
 	r.hand("a lease of another's region", Operation{Op: Lend, Ref: k, Regions: []Region{mine}, Owner: 2, Lessee: 3}, Denied)
 	r.hand("a lease of a former generation", Operation{Op: Lend, Ref: k, Regions: []Region{{mine.Slot, 0}}, Owner: 1, Lessee: 2}, Denied)
-	r.hand("a lease of five regions", Operation{Op: Lend, Ref: k, Regions: make([]Region, 5), Owner: 1, Lessee: 2}, Denied)
+	five := []Region{mine, r.alloc(1, 1), r.alloc(1, 2), r.alloc(1, 3), r.alloc(1, 4)}
+	r.hand("a lease of five regions", Operation{Op: Lend, Ref: k, Regions: five, Owner: 1, Lessee: 2}, Denied)
+	r.hand("a lease of nobody's", Operation{Op: Lend, Ref: k, Owner: Nobody, Lessee: 2}, Denied)
+	r.hand("a lease to nobody", Operation{Op: Lend, Ref: k, Owner: 1, Lessee: Nobody}, Denied)
 	r.hand("a lease of one region twice", Operation{Op: Lend, Ref: k, Regions: []Region{mine, mine}, Owner: 1, Lessee: 2}, Denied)
 	r.hand("a lease", lease, Done)
 	r.hand("the lease again", lease, Nothing)
@@ -329,6 +370,11 @@ func hostileShares(r rig) {
 	r.hand("its end", Operation{Op: FailCall, Ref: k}, Done)
 	r.is("a read after the end", readBy(2, mine, k), "permission denied")
 	r.hand("the lease again after its end", lease, Nothing)
+	if r.Slot(k.Slot).Ending {
+		r.Error("a slot that has ended is to end")
+	}
+	lease.Ref = r.ref(9, 0, 1)
+	r.hand("a lease with a lower number", lease, Denied)
 	r.is("a write after the end", memory(1, Write, mine), "passes to all copies")
 }
 

@@ -53,6 +53,7 @@ func TestLateEnd(t *testing.T) {
 	r.is("a call", call(1, 2, first, own(old)), "passes")
 	now := r.alloc(1, 0)
 	r.is("a call with what is in its place", call(1, 3, second, own(now)), "passes")
+	r.is("lending on what is not there any more", call(2, 3, r.ref(2, 0, 2), lentOn(first, old)), "permission denied")
 	r.is("the end of the first one", reply(2, 1, first), "passes")
 	if w := r.Word(now.Slot); w != (Word{now.Generation, 1, 1}) {
 		t.Errorf("the region of the second call has the word %+v", w)
