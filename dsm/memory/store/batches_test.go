@@ -246,7 +246,26 @@ func TestSlots_NextIncarnation(t *testing.T) {
 		}
 	}
 	s.batches.at(1).node = rackaddr.Node(2)
-	if got := ask(1, 5, dsmpacket.OpAlloc, first, 100, control.ExecutionID{}); got != fault.NoSpace {
-		t.Errorf("when the batch has been given on: %v", got)
+	for node := range uint64(2) {
+		if got := ask(node+1, 5, dsmpacket.OpAlloc, first, 100, control.ExecutionID{}); got != fault.NoSpace {
+			t.Errorf("when the batch has been given on, to node %d: %v", node+1, got)
+		}
+	}
+}
+
+// What a machine has lost is unavailable, up to the last generation that it had. What is above that has been freed, or was never made.
+func TestLost(t *testing.T) {
+	s := newTestStore(1 << 20)
+	s.Lost(7)
+	for generation, want := range map[uint32]fault.Code{1: fault.Unavailable, 7: fault.Unavailable, 8: fault.NotFound} {
+		for i, op := range []dsmpacket.Op{dsmpacket.OpRead, dsmpacket.OpWrite, dsmpacket.OpFree} {
+			a, _ := s.Handle(&Request{
+				Node: rackaddr.Node(1), To: dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, dsmpacket.IDOf(dsmpacket.BatchSlots, generation)).With(op),
+				Header: dsmpacket.Header{Kind: dsmpacket.Request, Request: uint64(generation)*9 + uint64(i), Floor: 1, Incarnation: 1}, //nolint:gosec // few
+			})
+			if a.Header.Status != want {
+				t.Errorf("%v of generation %d: %v, want %v", op, generation, a.Header.Status, want)
+			}
+		}
 	}
 }
