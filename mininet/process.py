@@ -11,7 +11,7 @@ import tempfile
 import time
 
 # Seconds.
-READY_TIMEOUT = 30.0
+READY_TIMEOUT = 120.0
 STOP_GRACE = 3.0
 POLL_INTERVAL = 0.01
 

@@ -24,7 +24,7 @@ import time
 
 from mininet.node import Switch
 
-READY_TIMEOUT = 30.0  # seconds
+READY_TIMEOUT = 120.0  # seconds
 STOP_GRACE = 3.0  # seconds
 LAST_LINES = 10  # of what the switch has printed, in an error
 _PR_SET_PDEATHSIG = 1

@@ -21,7 +21,7 @@ import uuid
 HERE = os.path.dirname(os.path.abspath(__file__))
 COMMAND = [sys.executable, os.path.join(HERE, "rack.py")]
 BIFROST = os.path.join(HERE, "..", "bin", "bifrost")
-TIMEOUT = 60  # seconds for a whole emulation
+TIMEOUT = 300  # seconds for a whole emulation
 
 
 def has_mininet():

@@ -14,6 +14,7 @@ name=ci$$
 config=$(mktemp --suffix .yaml)
 sed "s/^name: .*/name: $name/" examples/rack.yaml >"$config"
 hold=
+patience=120 # seconds for what must come, on a busy machine
 cleanup() {
   [ -z "$hold" ] || kill "$hold" 2>/dev/null || true
   "$bifrost" rack down --rack "$name" >/dev/null 2>&1 || true
@@ -65,7 +66,7 @@ restarts() {
   done
   rests "$what"
   # What clients have left goes when the Gatekeeper has fenced them, which takes a moment.
-  local end=$((SECONDS + 20))
+  local end=$((SECONDS + patience))
   while :; do
     left=$("$bifrost" regions --rack "$name" --json; "$bifrost" calls --rack "$name" --json)
     [ -n "$left" ] || break
@@ -77,7 +78,7 @@ restarts() {
 # failover: the program that serves is killed, and when it is back its blade, while a
 # client works: every result is right. The blade comes back as a spare.
 failover() {
-  local what="its callee was killed, or its blade" before now end=$((SECONDS + 20))
+  local what="its callee was killed, or its blade" before now end=$((SECONDS + patience))
   serves() { "$bifrost" nodes --rack "$name" --json | grep '"Arrays"' || true; }
   works arrays echo --size 1024 --count 1200 --by value
   sends 200 "$what"
@@ -108,7 +109,7 @@ one_rack() {
   run c1 -- arrays hold >"$config.pointer" &
   hold=$!
   until [ -s "$config.pointer" ]; do kill -0 "$hold" || fail "arrays hold"; sleep 0.05; done
-  if out=$(timeout 5 "$bifrost" rack exec --rack "$name" s1 -- arrays peek "$(cat "$config.pointer")" 2>&1); then
+  if out=$(timeout $patience "$bifrost" rack exec --rack "$name" s1 -- arrays peek "$(cat "$config.pointer")" 2>&1); then
     fail "a stranger's read was let through: $out"
   fi
   case $out in *"permission denied"*) echo "a stranger's read: $out" ;; *) fail "a stranger's read: $out" ;; esac
@@ -135,11 +136,11 @@ mtus() {
 # deployed FILE: deploys an app and waits until all of its programs are ready. removed APP:
 # undeploys it and waits until it is gone.
 deployed() {
-  "$bifrost" deploy --timeout 60s "$1" --rack "$name" >/dev/null || fail "deploy $1: $("$bifrost" apps --rack "$name")"
+  "$bifrost" deploy --timeout ${patience}s "$1" --rack "$name" >/dev/null || fail "deploy $1: $("$bifrost" apps --rack "$name")"
 }
 removed() {
   "$bifrost" undeploy "$1" --delete-state --rack "$name" >/dev/null || fail "undeploy $1"
-  timeout 20 bash -c 'while "$0" apps --rack "$1" --json | grep -q "$2"; do sleep 0.05; done' "$bifrost" "$name" "\"$1\"" || fail "$1 is not gone"
+  timeout $patience bash -c 'while "$0" apps --rack "$1" --json | grep -q "$2"; do sleep 0.05; done' "$bifrost" "$name" "\"$1\"" || fail "$1 is not gone"
 }
 
 # python_client: programs in Python beside programs in Go. A service that is killed
@@ -187,7 +188,7 @@ EOF
   run c1 -- arrays add --size 100000 --count 5 --by reference || fail "a Go client and a Python service, by reference"
   run c1 -- feed read --from 995 | tail -n 1 | grep "^5 of 1000 posts" || fail "a Go client reads a list of a Python service in place"
   python examples/feed_pages.py read 995 10 | tail -n 1 | grep "^5 of 1000 posts" || fail "a Python client reads a list of a Python service in place"
-  local end=$((SECONDS + 20)) # what clients have left goes when the Gatekeeper has fenced them
+  local end=$((SECONDS + patience)) # what clients have left goes when the Gatekeeper has fenced them
   while left=$("$bifrost" calls --rack "$name" --json); [ -n "$left" ]; do
     [ $SECONDS -lt $end ] || fail "calls left: $left"
     sleep 0.05
@@ -207,20 +208,22 @@ EOF
 # hosted DIR: a service in Python that is exactly once and has state (bifrost host), with the example's files in DIR. Its process is
 # killed while a client works, and its host.
 hosted() {
-  local pid kills=0 env="PATH: \"$PWD/bin:$PATH\", PYTHONPATH: \"$PWD/clients/python:$1\", BANK_IDL: $1/bank.thrift, BANK_LETTERS: $1/letters"
+  local pid kills=0 calls=0 env="PATH: \"$PWD/bin:$PATH\", PYTHONPATH: \"$PWD/clients/python:$1\", BANK_IDL: $1/bank.thrift, BANK_LETTERS: $1/letters"
   thrift --gen py -out "$1" "$1/bank.thrift" || fail "thrift --gen py"
   sed -i "s|{PYTHONPATH: .*}|{$env}|" "$1/bank.yaml"
   deployed "$1/bank.yaml"
-  run c1 -- env PYTHONPATH="$PWD/clients/python:$1" /usr/bin/python3 "$1/bank_client.py" 2000 ada >"$config.calls" &
+  run c1 -- env PYTHONPATH="$PWD/clients/python:$1" /usr/bin/python3 "$1/bank_client.py" 3000 ada >"$config.calls" &
   hold=$!
   for least in 50 400 800 1200; do
+    # Deposits that were made after the last kill show that all processes are back.
+    least=$((least > calls + 50 ? least : calls + 50))
     until [ "$(wc -l <"$config.calls")" -gt $least ]; do kill -0 "$hold" || fail "bank_client.py"; sleep 0.01; done
     until pid=$(bank_pid) && [ -n "$pid" ]; do sleep 0.05; done
     [ $((kills % 2)) = 1 ] || pid=$(cat "/proc/$pid/task/"*/children | tr -d ' ')
     kill -9 "$pid" || fail "the bank's process is not there"
-    kills=$((kills + 1))
+    calls=$(wc -l <"$config.calls") kills=$((kills + 1))
   done
-  [ "$(wc -l <"$config.calls")" -lt 2000 ] || fail "bank_client.py was done before the service was killed"
+  [ "$calls" -lt 3000 ] || fail "bank_client.py was done before the service was killed"
   wait "$hold" || fail "a deposit was lost or counted twice when the service was killed"
   hold=
   tail -n 1 "$config.calls"
