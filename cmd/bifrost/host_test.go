@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +26,9 @@ func (h *home) children(pid int) (all []int) {
 	h.must(err)
 	for _, list := range lists {
 		b, err := os.ReadFile(list)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // the thread has ended; its children are another one's
+		}
 		h.must(err)
 		for _, child := range strings.Fields(string(b)) {
 			n, err := strconv.Atoi(child)
