@@ -34,7 +34,7 @@ const (
 )
 
 // patience is how long a mutant's tests may take.
-const patience = 5 * time.Minute
+const patience = 20 * time.Minute
 
 // run runs the tests that must find a mutant, with the fault laid over the module's
 // files by go's -overlay. The tree is not touched. It ends with the first tests that find nothing.
