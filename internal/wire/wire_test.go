@@ -58,14 +58,14 @@ func send(t *testing.T, c netio.Conn, to netip.AddrPort, payloads ...string) {
 	}
 }
 
-// read returns what is there within a second.
+// read returns what comes next.
 func read(t *testing.T, c netio.Conn) []netio.Message {
 	t.Helper()
 	ms := make([]netio.Message, 8)
 	for i := range ms {
 		ms[i].Buf = make([]byte, netio.MaxDatagram)
 	}
-	if err := c.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	n, err := c.ReadBatch(ms)
