@@ -12,7 +12,7 @@ FUZZTIME ?= 1m
 FRESHTIME ?= 1h
 FRESHCASES ?=
 # The modules of go.work.
-ALL     := ./... ./bench/... ./checks/... ./internal/crash/...
+ALL     := ./... ./bench/... ./checks/... ./internal/crash/... ./p4switch/...
 
 # All builds alike, those that tests make too: what one stage has compiled no other
 # compiles again. The directories are those that a sparing PATH may lack.
@@ -35,7 +35,7 @@ build: ## build bin/bifrost and the examples
 	$(GO) build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/bifrost $(if $(filter linux,$(shell $(GO) env GOOS)),./bench/cmd/...) ./examples/...
 
 switch: ## build the switch alone: bin/bifrost-switch-amd64 and -arm64, static
-	for a in amd64 arm64; do GOOS=linux GOARCH=$$a $(GO) build -ldflags "-s -w -X main.version=$(VERSION)" -o bin/bifrost-switch-$$a ./cmd/bifrost-switch || exit; done
+	for a in amd64 arm64; do GOOS=linux GOARCH=$$a $(GO) build -ldflags "-s -w -X main.version=$(VERSION)" -o bin/bifrost-switch-$$a ./p4switch/cmd/bifrost-switch || exit; done
 
 install: ## install what is in bin to PREFIX/bin (/usr/local), where sudo finds it
 	install -m755 -t $(DESTDIR)$(PREFIX)/bin $(wildcard $(BIN)/*)
@@ -58,7 +58,7 @@ lint: ## the linters, go vet among them
 	GOGC=$${GOGC:-400} GOMEMLIMIT=$${GOMEMLIMIT:-4GiB} $(GO) run '-ldflags=-s -w' $(LINT) run --allow-parallel-runners $(ALL)
 
 unit: build ## tests but those of "explore", those that need root included when root
-	GOGC=$${GOGC:-400} GOMEMLIMIT=$${GOMEMLIMIT:-2GiB} $(GO) test $(TESTFLAGS) ./docs ./p4/proof ./cmd/bifrost ./... ./bench/... ./checks/...
+	GOGC=$${GOGC:-400} GOMEMLIMIT=$${GOMEMLIMIT:-2GiB} $(GO) test $(TESTFLAGS) ./docs ./p4/proof ./cmd/bifrost ./... ./bench/... ./checks/... ./p4switch/...
 
 # On one CPU, since a case's goroutines take turns: two cost a fifth more, and the other one
 # is for "unit", which waits much.
@@ -73,8 +73,8 @@ explore-fresh: ## the crash explorer with programs that nobody has run, for FRES
 # The longest come first: go test begins packages in this order, two at a time.
 # The detector needs cgo; what tests build themselves is built as everywhere.
 RACE := ./internal/simrack ./gatekeeper ./rpc ./rpc/gen/... ./dsm/dsmclient ./dsm/memory ./daemon ./gatekeeper/wal ./gatekeeper/admin/... ./gatekeeper/history \
-	./gatekeeper/p4rtclient ./gatekeeper/spans ./p4/interp ./p4/ebpf ./p4/gnmi ./p4/p4rt ./p4/softswitch/... ./internal/control ./internal/join/... \
-	./internal/netio/... ./internal/outstream ./internal/wire ./internal/devrack
+	./gatekeeper/p4rtclient ./gatekeeper/spans ./p4switch/interp ./p4switch/ebpf ./p4switch/gnmi ./p4switch/p4rt ./p4switch/softswitch/... ./internal/control ./internal/join/... \
+	./internal/netio/... ./p4switch/shared/outstream ./internal/wire ./internal/devrack
 
 race: ## tests under the race detector
 	GOGC=$${GOGC:-400} GOMEMLIMIT=$${GOMEMLIMIT:-2GiB} CGO_ENABLED=1 $(GO) test -race -short $(TESTFLAGS) -exec 'env CGO_ENABLED=0' $(RACE)
@@ -88,7 +88,10 @@ proof: ## what the P4 program promises, proved for all packets and tables; "unit
 	/usr/bin/python3 p4/proof/prove.py --rights all
 
 validate: ## the eBPF of each program in the tests, compared with its model by Z3; by hand. "unit" does the small ones
-	$(GO) test -count=1 -timeout 0 -run TestValidated -v ./p4/ebpf -validate-all
+	$(GO) test -count=1 -timeout 0 -run TestValidated -v ./p4switch/ebpf -validate-all -validate $(CURDIR)/p4/bifrost.json
+
+tidy: ## go mod tidy for all modules, against this checkout
+	scripts/tidy.sh
 
 fuzz: ## look for inputs that fail: every fuzz target for FUZZTIME (1m), properties with new values; by hand or nightly
 	scripts/fuzz.sh $(FUZZTIME)
@@ -124,4 +127,4 @@ p4: ## recompile the P4 program with a p4c on PATH
 clean: ## remove what was built
 	rm -rf bin out
 
-.PHONY: help build switch install demo test setup check lint unit explore explore-fresh race darwin proof validate fuzz mutants some-mutants rack systemd eval gen p4 clean
+.PHONY: help build switch install demo test setup check lint unit explore explore-fresh race darwin proof validate tidy fuzz mutants some-mutants rack systemd eval gen p4 clean

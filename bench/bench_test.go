@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/bench/report"
-	"github.com/bifrost-rack/bifrost/internal/privilege"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/privilege"
 	"github.com/bifrost-rack/bifrost/rack/config"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/bench/report"
 	"github.com/bifrost-rack/bifrost/bench/topology"
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/metrics"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/metrics"
 	"github.com/bifrost-rack/bifrost/rack/plan"
 )
 

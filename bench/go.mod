@@ -2,9 +2,15 @@ module github.com/bifrost-rack/bifrost/bench
 
 go 1.26.0
 
-require github.com/bifrost-rack/bifrost v0.0.0
+require (
+	github.com/bifrost-rack/bifrost v0.0.0
+	github.com/bifrost-rack/bifrost/p4switch v0.0.0
+)
 
-replace github.com/bifrost-rack/bifrost => ..
+replace (
+	github.com/bifrost-rack/bifrost => ..
+	github.com/bifrost-rack/bifrost/p4switch => ../p4switch
+)
 
 require (
 	github.com/apache/thrift v0.25.0

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/bifrost-rack/bifrost v0.0.0
+	github.com/bifrost-rack/bifrost/p4switch v0.0.0
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.22.1
 	github.com/p4lang/p4runtime v1.5.0
@@ -67,4 +68,7 @@ require (
 	google.golang.org/grpc v1.85.0 // indirect
 )
 
-replace github.com/bifrost-rack/bifrost => ..
+replace (
+	github.com/bifrost-rack/bifrost => ..
+	github.com/bifrost-rack/bifrost/p4switch => ../p4switch
+)

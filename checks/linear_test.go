@@ -14,9 +14,9 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/memrack"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/bubble"
 )
 
 // access is one operation on one region's first 8 bytes.

@@ -16,16 +16,16 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/protobuf/encoding/prototext"
 
-	"github.com/bifrost-rack/bifrost/p4/softswitch"
-	"github.com/bifrost-rack/bifrost/p4/switchcmd"
+	"github.com/bifrost-rack/bifrost/p4switch/softswitch"
+	"github.com/bifrost-rack/bifrost/p4switch/switchcmd"
 )
 
-// servedSwitch is a switch with the program of docs/switch.md and ports 1 and 2, which serves at an address.
+// servedSwitch is a switch with the program of p4switch/README.md and ports 1 and 2, which serves at an address.
 func servedSwitch(t *testing.T) (sw *softswitch.Switch, address string) {
 	t.Helper()
-	program, err := os.ReadFile("../docs/testdata/basic.json")
+	program, err := os.ReadFile("../p4switch/testdata/basic.json")
 	must(t, err)
-	text, err := os.ReadFile("../docs/testdata/basic.p4info.txt")
+	text, err := os.ReadFile("../p4switch/testdata/basic.p4info.txt")
 	must(t, err)
 	info := &configv1.P4Info{}
 	must(t, prototext.Unmarshal(text, info))
@@ -143,7 +143,7 @@ func TestSwitchPage(t *testing.T) {
 	b.until(`document.querySelector('#says').textContent.startsWith('Stopped.')`)
 
 	// Another program takes the place of the first one on the page, too.
-	other, err := os.ReadFile("../p4/interp/testdata/tables.json")
+	other, err := os.ReadFile("../p4switch/interp/testdata/tables.json")
 	must(t, err)
 	must(t, sw.Server().LoadConfig(&p4v1.ForwardingPipelineConfig{P4Info: &configv1.P4Info{}, P4DeviceConfig: other}))
 	b.until(`![...document.querySelectorAll('#parts .what')].some((e) => e.textContent === 'MyIngress.ipv4_lpm')`)

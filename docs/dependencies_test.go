@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -30,7 +31,7 @@ func TestDependencies(t *testing.T) {
 	if !ok {
 		t.Fatal("ARCHITECTURE.md has no section Dependencies")
 	}
-	for _, file := range []string{"go.mod", "bench/go.mod", "checks/go.mod", "internal/crash/go.mod"} {
+	for _, file := range []string{"go.mod", "p4switch/go.mod", "bench/go.mod", "checks/go.mod", "internal/crash/go.mod"} {
 		var mod struct {
 			Require []struct {
 				Path     string
@@ -57,12 +58,16 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// TestModules: each module has what it needs without the others' go.mod, and the
+// TestModules: each module has what it needs without the others' go.mod, the switch has it from nobody of Bifröst, and the
 // library requires nothing that only benchmarks, a browser or a checker need.
 func TestModules(t *testing.T) {
 	t.Setenv("GOWORK", "off")
-	for _, dir := range []string{".", "bench", "checks", "internal/crash"} {
+	for _, dir := range []string{"p4switch", "bench", "checks", "internal/crash"} {
 		goPrints(t, "-C", dir, "list", "-test", "-deps", "./...")
+	}
+	alone := string(goPrints(t, "mod", "edit", "-json", "p4switch/go.mod"))
+	if n := strings.Count(alone, "bifrost-rack"); n != 1 || strings.Contains(alone, `"Replace": [`) {
+		t.Errorf("the switch's go.mod names modules of Bifröst %d times, or replaces some:\n%s", n, alone)
 	}
 	all := string(goPrints(t, "mod", "edit", "-json"))
 	for _, apart := range []string{"gonum.org", "chromedp", "porcupine", "jsonschema"} {
@@ -70,4 +75,13 @@ func TestModules(t *testing.T) {
 			t.Errorf("go.mod requires %s, which no program that uses Bifröst needs", apart)
 		}
 	}
+	// Bifröst's requires the switch's at a version that may not be published yet: the directory stands for it.
+	file := filepath.Join(t.TempDir(), "go.mod")
+	for _, name := range []string{"go.mod", "go.sum"} {
+		b, err := os.ReadFile("../" + name)
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(filepath.Dir(file), name), b, 0o600))
+	}
+	goPrints(t, "mod", "edit", "-replace", module+"p4switch=./p4switch", file)
+	goPrints(t, "list", "-modfile", file, "-test", "-deps", "./...")
 }

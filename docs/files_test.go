@@ -87,6 +87,7 @@ func TestFigures(t *testing.T) {
 		case strings.HasSuffix(rel, "_test.go"):
 			kind = "tests"
 		case strings.HasPrefix(rel, "bench/"), strings.HasPrefix(rel, "bifrosttest/"), strings.HasPrefix(rel, "p4/difftest/"), strings.HasPrefix(rel, "p4/rights/"), strings.HasPrefix(rel, "rack/torture/"),
+			strings.HasPrefix(rel, "p4switch/compare/"), strings.HasPrefix(rel, "p4switch/internal/sample/"),
 			strings.HasPrefix(rel, "internal/crash"), strings.HasPrefix(rel, "internal/simrack"), strings.HasPrefix(rel, "internal/mutants"), strings.HasPrefix(rel, "internal/demo"),
 			strings.HasPrefix(rel, "internal/admintest"), strings.HasPrefix(rel, "internal/memrack"), strings.HasPrefix(rel, "internal/script"):
 			kind = "harness"

@@ -3,7 +3,7 @@ package docs_test
 import (
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/internal/privilege"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/privilege"
 )
 
 // TestPages does what the README and the operators' page say, in a checkout.

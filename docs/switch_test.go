@@ -3,7 +3,7 @@ package docs_test
 import (
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/internal/privilege"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/privilege"
 )
 
 // TestSwitchPage does what the page about the switch says: install, load a program,
@@ -13,7 +13,7 @@ func TestSwitchPage(t *testing.T) {
 		t.Skip("builds a program")
 	}
 	missing := privilege.Missing()
-	if root := missing == nil; !newShell(t, root).follow("switch.md", root) {
+	if root := missing == nil; !newShell(t, root).follow("../p4switch/README.md", root) {
 		t.Log("NOT CHECKED from the first sudo on: ", missing)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/privilege"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/privilege"
 )
 
 // shell is a shell that runs a page's commands one after the other.

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
-	"github.com/bifrost-rack/bifrost/internal/bubble"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/bubble"
 )
 
 // inLogged is inSmall with a log that outlives the Gatekeeper.

@@ -17,9 +17,9 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
-	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/p4"
-	"github.com/bifrost-rack/bifrost/p4/softswitch"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/bubble"
+	"github.com/bifrost-rack/bifrost/p4switch/softswitch"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 )
 

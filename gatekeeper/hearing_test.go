@@ -10,8 +10,8 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/rights"
+	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 )
 
 // inService lists the blades of a rack that are in service.

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
-	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/share"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/bubble"
 )
 
 // withLedgers has a Gatekeeper whose nodes have ledgers, a compute blade, and a memory

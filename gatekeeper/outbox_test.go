@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
-	"github.com/bifrost-rack/bifrost/internal/bubble"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/bubble"
 )
 
 // boxed is an outbox on a log in memory, and the hops of the packets that left.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/examples/counter/tally"
 	"github.com/bifrost-rack/bifrost/ingress"
-	"github.com/bifrost-rack/bifrost/internal/privilege"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/privilege"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 

@@ -11,9 +11,9 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4"
-	"github.com/bifrost-rack/bifrost/p4/datapath"
-	"github.com/bifrost-rack/bifrost/p4/interp"
-	"github.com/bifrost-rack/bifrost/p4/v1model"
+	"github.com/bifrost-rack/bifrost/p4switch/datapath"
+	"github.com/bifrost-rack/bifrost/p4switch/interp"
+	"github.com/bifrost-rack/bifrost/p4switch/v1model"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 

@@ -1,6 +1,6 @@
 // Package p4 holds Bifröst's data plane: bifrost.p4, and what p4c made of it,
 // which any v1model target takes through P4Runtime (bmv2's simple_switch_grpc,
-// or the project's own software switch, which lives in the packages below).
+// or the project's own software switch, module p4switch).
 // `make p4` recompiles; bifrost.stamp ties the compiled files to their source.
 package p4
 

@@ -4,10 +4,33 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/internal/privilege"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/privilege"
+	"github.com/bifrost-rack/bifrost/p4switch/switchcmd"
+	"github.com/prometheus/client_golang/prometheus"
 )
+
+// TestMetrics: what alerts and dashboard ask of the switch exists. That the Gatekeeper's metrics exist, package admin tests.
+func TestMetrics(t *testing.T) {
+	described := make(chan *prometheus.Desc, 100)
+	switchcmd.Metrics(nil).Describe(described)
+	close(described)
+	var all strings.Builder
+	for d := range described {
+		all.WriteString(d.String())
+	}
+	used, err := Metrics("bifrost_switch_")
+	if err != nil || len(used) < 3 {
+		t.Errorf("they use only %q, %v", used, err)
+	}
+	for _, name := range used {
+		if !strings.Contains(all.String(), `fqName: "`+name+`"`) {
+			t.Errorf("there is no metric %s", name)
+		}
+	}
+}
 
 // Prometheus's own tool finds nothing wrong with the alerts, and each fires when it
 // should and not when it should not.

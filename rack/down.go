@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/bifrost-rack/bifrost/p4/softswitch"
+	"github.com/bifrost-rack/bifrost/p4switch/softswitch"
 	"github.com/bifrost-rack/bifrost/rack/internal/kernel"
 	"github.com/bifrost-rack/bifrost/rack/plan"
 )

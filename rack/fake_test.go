@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/bifrost-rack/bifrost/internal/sdnotify"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/sdnotify"
 	"github.com/bifrost-rack/bifrost/rack/config"
 )
 

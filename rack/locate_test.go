@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/internal/sdnotify"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/sdnotify"
 	"github.com/bifrost-rack/bifrost/rack/config"
 	"github.com/bifrost-rack/bifrost/rack/plan"
 )

@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/internal/privilege"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/privilege"
 	"github.com/bifrost-rack/bifrost/rack/config"
 	"github.com/bifrost-rack/bifrost/rack/internal/kernel"
 	"github.com/bifrost-rack/bifrost/rack/plan"

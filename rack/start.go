@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/bifrost-rack/bifrost/internal/sdnotify"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/sdnotify"
 	"github.com/bifrost-rack/bifrost/rack/internal/kernel"
 	"github.com/bifrost-rack/bifrost/rack/plan"
 )

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/bubble"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/bubble"
 )
 
 func newLife(base context.Context, d time.Time) (*life, *opSequence) {

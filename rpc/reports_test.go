@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/bubble"
 )
 
 // The first report of a node says that it is the first until one has been heard: else the calls that it counts would count as told.

@@ -40,7 +40,7 @@ if ! grep -qs "\"version\": \"$version\"" "$axe/package/package.json"; then
     echo "setup: NO axe-core, which npm fetches: the page is not checked for accessibility"
   fi
 fi
-# Tests skip what they have no program for, but fail once this file says that all were here (internal/privilege).
+# Tests skip what they have no program for, but fail once this file says that all were here (p4switch/shared/privilege).
 mark=out/setup
 rm -f "$mark"
 [ -n "$want" ] || echo "all that scripts/setup.sh installs was here" >"$mark"

@@ -13,7 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/examples/arrays/workload"
 	"github.com/bifrost-rack/bifrost/examples/counter/tally"
-	"github.com/bifrost-rack/bifrost/internal/metrics"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/metrics"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/metrics"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/metrics"
 	"github.com/bifrost-rack/bifrost/rack/plan"
 )
 

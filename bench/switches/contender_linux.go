@@ -3,7 +3,7 @@ package switches
 import (
 	"os/exec"
 
-	"github.com/bifrost-rack/bifrost/p4/softswitch"
+	"github.com/bifrost-rack/bifrost/p4switch/softswitch"
 	"github.com/vishvananda/netlink"
 )
 

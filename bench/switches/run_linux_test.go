@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/bifrost-rack/bifrost/internal/privilege"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/privilege"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -15,7 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
 	"github.com/bifrost-rack/bifrost/gatekeeper/backup"
 	"github.com/bifrost-rack/bifrost/gatekeeper/backup/restore"
-	"github.com/bifrost-rack/bifrost/internal/process"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/process"
 )
 
 // backupOptions are the flags of `bifrost backup`.

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
-	"github.com/bifrost-rack/bifrost/internal/process"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/process"
 )
 
 // A rack is saved to a file, then what is new of it to a second one, and to standard output; each can be restored, and the second one has what was

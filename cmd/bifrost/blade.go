@@ -19,11 +19,11 @@ import (
 	"github.com/bifrost-rack/bifrost/daemon"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/guard"
-	"github.com/bifrost-rack/bifrost/internal/metrics"
 	"github.com/bifrost-rack/bifrost/internal/netio/linux"
-	"github.com/bifrost-rack/bifrost/internal/process"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/internal/sdnotify"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/metrics"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/process"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/sdnotify"
 )
 
 // bladeOptions are the flags that the daemons of both kinds of blades have.

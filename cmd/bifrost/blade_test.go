@@ -15,9 +15,9 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
 	"github.com/bifrost-rack/bifrost/internal/join"
-	"github.com/bifrost-rack/bifrost/internal/privilege"
-	"github.com/bifrost-rack/bifrost/internal/process"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/privilege"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/process"
 )
 
 // TestBladeErrors: what is wrong is said before anything is touched, with what to

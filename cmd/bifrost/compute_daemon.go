@@ -17,10 +17,10 @@ import (
 	"github.com/bifrost-rack/bifrost/daemon/output"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/join/unixjoin"
-	"github.com/bifrost-rack/bifrost/internal/metrics"
 	"github.com/bifrost-rack/bifrost/internal/netio/linux"
-	"github.com/bifrost-rack/bifrost/internal/process"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/metrics"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/process"
 	"github.com/bifrost-rack/bifrost/rack/config"
 )
 

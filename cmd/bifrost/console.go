@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/bifrost-rack/bifrost/internal/process"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/process"
 )
 
 // console is a terminal that many programs print to, line by line, each behind its name.

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/internal/process"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/process"
 )
 
 func TestConsole(t *testing.T) {

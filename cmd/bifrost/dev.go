@@ -18,7 +18,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/devrack"
 	"github.com/bifrost-rack/bifrost/internal/join"
-	"github.com/bifrost-rack/bifrost/internal/process"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/process"
 )
 
 // devOptions are the flags of `bifrost dev`.

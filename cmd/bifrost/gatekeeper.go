@@ -24,10 +24,10 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/pairing"
-	"github.com/bifrost-rack/bifrost/internal/process"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/internal/sdnotify"
-	"github.com/bifrost-rack/bifrost/p4/switchcmd"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/process"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/sdnotify"
+	"github.com/bifrost-rack/bifrost/p4switch/switchcmd"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )

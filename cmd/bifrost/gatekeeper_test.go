@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/sdnotify"
 	"github.com/bifrost-rack/bifrost/p4"
-	"github.com/bifrost-rack/bifrost/p4/softswitch"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/sdnotify"
+	"github.com/bifrost-rack/bifrost/p4switch/softswitch"
 )
 
 func TestParseElection(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/host"
 	"github.com/bifrost-rack/bifrost/host/hostwire"
-	"github.com/bifrost-rack/bifrost/internal/process"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/process"
 	"github.com/bifrost-rack/bifrost/rack/config"
 )
 

@@ -18,9 +18,9 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin"
 	"github.com/bifrost-rack/bifrost/ingress"
-	"github.com/bifrost-rack/bifrost/internal/metrics"
-	"github.com/bifrost-rack/bifrost/internal/process"
-	"github.com/bifrost-rack/bifrost/internal/sdnotify"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/metrics"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/process"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/sdnotify"
 	"github.com/bifrost-rack/bifrost/rack/config"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/prom"

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
-	"github.com/bifrost-rack/bifrost/internal/process"
-	"github.com/bifrost-rack/bifrost/p4/switchcmd"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/process"
+	"github.com/bifrost-rack/bifrost/p4switch/switchcmd"
 )
 
 func main() {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/bifrost-rack/bifrost/daemon"
 	"github.com/bifrost-rack/bifrost/dsm/memory"
-	"github.com/bifrost-rack/bifrost/internal/metrics"
-	"github.com/bifrost-rack/bifrost/internal/process"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/metrics"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/process"
 	"github.com/bifrost-rack/bifrost/rack/config"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"

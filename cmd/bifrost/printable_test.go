@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
-	"github.com/bifrost-rack/bifrost/internal/process"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/process"
 )
 
 // TestPrintable: nothing that a program calls itself, or says, controls the operator's terminal, in whatever pieces it is

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/privilege"
-	"github.com/bifrost-rack/bifrost/internal/sdnotify"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/privilege"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/sdnotify"
 )
 
 // runAsBifrost has the test binary be bifrost.

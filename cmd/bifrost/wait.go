@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/process"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/process"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"

@@ -21,7 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/rotate"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/rotate"
 )
 
 // Every bound, in one place.

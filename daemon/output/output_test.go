@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/rotate"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/rotate"
 )
 
 // clock is a time that moves when it is told to.

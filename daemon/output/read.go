@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/rotate"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/rotate"
 )
 
 // Line is one line that a program has printed.

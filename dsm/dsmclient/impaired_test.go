@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
-	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/memrack"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/bubble"
 )
 
 // Whatever the network does, transfers of any size are right.

@@ -21,7 +21,6 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/memory/fill"
 	"github.com/bifrost-rack/bifrost/dsm/memory/ledger"
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
-	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/disk"
 	"github.com/bifrost-rack/bifrost/internal/disk/disktest"
@@ -29,6 +28,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/share"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/bubble"
 )
 
 const testRack = 5

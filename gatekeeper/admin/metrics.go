@@ -13,7 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/metrics"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/metrics"
 )
 
 const namespace = "bifrost_gatekeeper"

@@ -13,7 +13,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
-	"github.com/bifrost-rack/bifrost/internal/bubble"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/bubble"
 )
 
 // listener reads a stream of events from a site.

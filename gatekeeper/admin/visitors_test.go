@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/bubble"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/bubble"
 )
 
 // statusBy sends a request on a connection that stays open, and returns the status.

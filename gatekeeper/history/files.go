@@ -11,7 +11,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/rotate"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/rotate"
 )
 
 // Sizes of the files, in bytes. Each has an older one of the same size beside it.

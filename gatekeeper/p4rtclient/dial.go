@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/spin"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/spin"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 )

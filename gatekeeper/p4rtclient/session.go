@@ -8,8 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/bifrost-rack/bifrost/internal/outstream"
-	"github.com/bifrost-rack/bifrost/p4/p4rt"
+	"github.com/bifrost-rack/bifrost/p4switch/p4rt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/outstream"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"

@@ -6,6 +6,7 @@ require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/apache/thrift v0.25.0
 	github.com/bifrost-rack/bifrost v0.0.0
+	github.com/bifrost-rack/bifrost/p4switch v0.0.0
 	go.uber.org/goleak v1.3.0
 )
 
@@ -46,4 +47,7 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 
-replace github.com/bifrost-rack/bifrost => ../..
+replace (
+	github.com/bifrost-rack/bifrost => ../..
+	github.com/bifrost-rack/bifrost/p4switch => ../../p4switch
+)

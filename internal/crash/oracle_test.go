@@ -8,10 +8,10 @@ import (
 	"testing/synctest"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	"github.com/bifrost-rack/bifrost/internal/bubble"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/bubble"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 

@@ -19,8 +19,8 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/netio/linux"
-	"github.com/bifrost-rack/bifrost/internal/privilege"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/privilege"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -11,8 +11,8 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/rights"
+	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 )
 
 // Rights is a switch that judges what is about memory by the rights of docs/rights.md (package rights). It believes each sender who it is. A node

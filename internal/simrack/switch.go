@@ -12,8 +12,8 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/p4"
-	"github.com/bifrost-rack/bifrost/p4/datapath"
-	"github.com/bifrost-rack/bifrost/p4/softswitch"
+	"github.com/bifrost-rack/bifrost/p4switch/datapath"
+	"github.com/bifrost-rack/bifrost/p4switch/softswitch"
 )
 
 // The switch dies and returns, and the connection between it and the Gatekeepers breaks or

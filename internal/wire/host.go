@@ -11,7 +11,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/netio"
-	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 )
 
 // HostConfig describes a host.

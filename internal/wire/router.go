@@ -2,7 +2,7 @@ package wire
 
 import (
 	"github.com/bifrost-rack/bifrost/internal/frame"
-	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 )
 
 // Router is the simplest switch, for unit tests: it knows every host's addresses

@@ -1,6 +1,6 @@
 package wire
 
-import "github.com/bifrost-rack/bifrost/p4/datapath"
+import "github.com/bifrost-rack/bifrost/p4switch/datapath"
 
 // Stage says at which moment OnFrame sees a frame.
 type Stage uint8

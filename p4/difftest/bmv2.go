@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/p4/datapath"
-	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
+	"github.com/bifrost-rack/bifrost/p4switch/datapath"
+	"github.com/bifrost-rack/bifrost/p4switch/p4rt/p4info"
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"

@@ -19,11 +19,11 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/p4"
-	"github.com/bifrost-rack/bifrost/p4/datapath"
-	"github.com/bifrost-rack/bifrost/p4/inputs"
-	"github.com/bifrost-rack/bifrost/p4/interp"
-	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
-	"github.com/bifrost-rack/bifrost/p4/v1model"
+	"github.com/bifrost-rack/bifrost/p4switch/datapath"
+	"github.com/bifrost-rack/bifrost/p4switch/inputs"
+	"github.com/bifrost-rack/bifrost/p4switch/interp"
+	"github.com/bifrost-rack/bifrost/p4switch/p4rt/p4info"
+	"github.com/bifrost-rack/bifrost/p4switch/v1model"
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	"go.uber.org/goleak"
 )
@@ -75,9 +75,9 @@ func subjects(t *testing.T) []subject {
 		{name: "bifrost-any", json: p4.JSON, info: p4.Info, cpu: p4.CPUPort, updates: 100, make: forAny},
 	}
 	for _, name := range []string{"router", "tables", "stacks", "copies", "state", "sets"} {
-		dir := "../interp/testdata/"
+		dir := "../../p4switch/interp/testdata/"
 		if name == "router" {
-			dir = "../ebpf/testdata/"
+			dir = "../../p4switch/ebpf/testdata/"
 		}
 		s := subject{
 			name: name, json: read(dir + name + ".json"), info: read("testdata/" + name + ".p4info.txt"), updates: 60, whole: true, make: forWhole,
@@ -271,13 +271,13 @@ func TestBMv2(t *testing.T) {
 	for _, s := range subjects(t) {
 		t.Run(s.name, func(t *testing.T) {
 			for n := range *rounds {
-				compare(t, &s, *seed+uint64(n))
+				withBMv2(t, &s, *seed+uint64(n))
 			}
 		})
 	}
 }
 
-func compare(t *testing.T, s *subject, seed uint64) {
+func withBMv2(t *testing.T, s *subject, seed uint64) {
 	t.Helper()
 	prog, err := v1model.Load(s.json)
 	if *programs != "" && errors.Is(err, v1model.ErrUnsupported) {

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/p4"
-	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/rights"
+	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 )
 
 // onBMv2 is bmv2 as a Target. P4Runtime reads no registers of it, so the Gatekeeper's operations read them.

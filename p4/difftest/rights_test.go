@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/p4"
-	"github.com/bifrost-rack/bifrost/p4/datapath"
-	"github.com/bifrost-rack/bifrost/p4/interp"
-	"github.com/bifrost-rack/bifrost/p4/v1model"
+	"github.com/bifrost-rack/bifrost/p4switch/datapath"
+	"github.com/bifrost-rack/bifrost/p4switch/interp"
+	"github.com/bifrost-rack/bifrost/p4switch/v1model"
 )
 
 // To run a difference again: go test ./p4/difftest -run TestRights/interp -rights-seed N -rights-seeds 1
@@ -47,12 +47,10 @@ func (g *golang) Run(in datapath.Port, b []byte) ([]Leaves, error) {
 
 // TestRights: the Go executor does what the model of rights does, packet by packet, and each row of the model's tables has its turn.
 func TestRights(t *testing.T) {
-	prog, err := v1model.Load(p4.JSON)
-	if err != nil {
-		t.Fatal(err)
-	}
+	prog := bifrost(t)
 	t.Run("interp", func(t *testing.T) {
 		compareRights(t, func() Target {
+			var err error
 			g := &golang{}
 			if g.Executor, err = interp.New(prog, interp.Config{CPUPort: p4.CPUPort, Sink: g, Output: g.emit}); err != nil {
 				t.Fatal(err)
@@ -65,12 +63,9 @@ func TestRights(t *testing.T) {
 
 // TestPorts: the Go executor judges what comes to the ports of calls, and nothing else.
 func TestPorts(t *testing.T) {
-	prog, err := v1model.Load(p4.JSON)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var err error
 	g := &golang{}
-	if g.Executor, err = interp.New(prog, interp.Config{CPUPort: p4.CPUPort, Sink: g, Output: g.emit}); err != nil {
+	if g.Executor, err = interp.New(bifrost(t), interp.Config{CPUPort: p4.CPUPort, Sink: g, Output: g.emit}); err != nil {
 		t.Fatal(err)
 	}
 	defer g.Close()

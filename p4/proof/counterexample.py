@@ -1,6 +1,6 @@
 """A broken theorem as a test case: table entries, a packet and what comes out, as an STF script.
 
-Package p4/interp/stf runs such a script against any executor.
+Package p4switch/interp/stf runs such a script against any executor.
 """
 import z3
 

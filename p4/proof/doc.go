@@ -1,6 +1,6 @@
 // Package proof proves what p4/bifrost.p4 promises, for all packets and all contents
 // of the tables. The prover is prove.py, which executes the compiled program
-// symbolically (symbolic.py) and asks Z3 for a packet that breaks a theorem. verdicts.py
+// symbolically (p4switch/validate/symbolic.py) and asks Z3 for a packet that breaks a theorem. verdicts.py
 // says of every packet what becomes of it, which counters count it, and what a digest
 // tells of it; theorems.py says what that is good for: who may do what. Faults that are
 // put into the program (mutants.py) have to be found.
@@ -15,10 +15,6 @@
 // registers, rights.py proves action by action (docs/rights.md, section 10): the prover of whole
 // packets does not follow these actions. From what rights.py proves, invariants.py proves that each
 // action keeps the invariants of the registers. registers.py proves a small program that has a register.
-//
-// validate.py is about the eBPF that package ebpf generates, of any program: it follows the instructions (machine.py) and
-// compares each way through them with what the model does with the same packets (model.py). Tests of package ebpf run it; "make validate" looks at all
-// programs. What it supposes, and which share it proves, is in p4/CONFORMANCE.md.
 //
 // The tests of this package run the prover, and run what it says about the mutants on
 // both executors: so the prover's idea of the program is that of the switches.

@@ -14,12 +14,12 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/internal/privilege"
 	"github.com/bifrost-rack/bifrost/p4"
-	"github.com/bifrost-rack/bifrost/p4/ebpf"
-	"github.com/bifrost-rack/bifrost/p4/interp"
-	"github.com/bifrost-rack/bifrost/p4/interp/stf"
-	"github.com/bifrost-rack/bifrost/p4/v1model"
+	"github.com/bifrost-rack/bifrost/p4switch/ebpf"
+	"github.com/bifrost-rack/bifrost/p4switch/interp"
+	"github.com/bifrost-rack/bifrost/p4switch/interp/stf"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/privilege"
+	"github.com/bifrost-rack/bifrost/p4switch/v1model"
 )
 
 // python is Debian's, which has python3-z3.
@@ -110,7 +110,7 @@ func TestRegisters(t *testing.T) {
 	if !strings.Contains(out, "3 passed, 0 failed") || !strings.Contains(out, "4/4 mutants refuted") {
 		t.Error("not all is proved and refuted")
 	}
-	cases(t, dir, read(t, filepath.Join("..", "interp", "testdata", "numbers.json")))
+	cases(t, dir, read(t, filepath.Join("..", "..", "p4switch", "interp", "testdata", "numbers.json")))
 }
 
 // cases runs the cases of mutants, and of the program itself.

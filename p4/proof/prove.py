@@ -6,14 +6,14 @@
     p4/proof/prove.py --mutants [K/N] --cases DIRECTORY
                                            write each broken program (NAME.json), and the case that shows it (NAME.stf)
     p4/proof/prove.py --registers [--cases DIRECTORY]
-                                           the same of p4/interp/testdata/numbers.p4, which has a register
+                                           the same of p4switch/interp/testdata/numbers.p4, which has a register
     p4/proof/prove.py --rights all|quick   prove what actions do to the rights in registers, that they keep the invariants, and refute faults:
                                            minutes, or in seconds those of accesses to memory, of questions and of the Gatekeeper's small operations
     p4/proof/prove.py --rows               prove what becomes of messages of nodes, and refute faults
     p4/proof/prove.py --list               theorems, assumptions and mutants
 
 The program is the compiled one that both executors load. A theorem that fails is
-shown as a packet and table contents, in a script that they run (p4/interp/stf).
+shown as a packet and table contents, in a script that they run (p4switch/interp/stf).
 Needs Debian's python3-z3.
 """
 import argparse
@@ -29,6 +29,10 @@ try:
 except ImportError:
     sys.exit("prove.py: no z3 for this Python: apt-get install python3-z3, and run it with /usr/bin/python3")
 
+HERE = pathlib.Path(__file__).resolve().parent
+SWITCH = HERE.parents[1] / "p4switch"
+sys.path.insert(1, str(SWITCH / "validate"))  # of symbolic
+
 import counterexample
 import invariants
 import mutants
@@ -38,8 +42,6 @@ import rows
 import theorems
 import verdicts  # noqa: F401 (its theorems join those of theorems)
 from symbolic import Program, Unsupported
-
-HERE = pathlib.Path(__file__).resolve().parent
 
 
 def refute(program, path, solver, claim):
@@ -161,7 +163,7 @@ def main():
     args = argparse.ArgumentParser(description=__doc__.split("\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("program", nargs="?", default=HERE.parent / "bifrost.json", help="compiled program (p4/bifrost.json)")
     args.add_argument("--mutants", nargs="?", const="1/1", metavar="K/N", help="refute the mutants; with K/N each N-th from the K-th on")
-    args.add_argument("--registers", action="store_true", help="prove and refute what p4/interp/testdata/numbers.p4 promises")
+    args.add_argument("--registers", action="store_true", help="prove and refute what p4switch/interp/testdata/numbers.p4 promises")
     args.add_argument("--rights", choices=["all", "quick"], help="prove what actions do to the rights in registers, and refute faults of theirs")
     args.add_argument("--rows", action="store_true", help="prove and refute what becomes of messages of nodes")
     args.add_argument("--cases", metavar="DIRECTORY", help="with --mutants or --registers: where to write the mutants and their cases")
@@ -181,7 +183,7 @@ def main():
         failed = prove(rows.program(source), rows.THEOREMS, theorems.ASSUMPTIONS)
         sys.exit(1 if failed + refutations(source, rows.MUTANTS, rows.THEOREMS, theorems.ASSUMPTIONS, None, rows.program) else 0)
     elif a.registers:
-        source = json.load(open(HERE.parent / "interp" / "testdata" / "numbers.json", encoding="utf-8"))
+        source = json.load(open(SWITCH / "interp" / "testdata" / "numbers.json", encoding="utf-8"))
         failed = prove(Program(source), registers.THEOREMS, [])
         sys.exit(1 if failed + refutations(source, registers.MUTANTS, registers.THEOREMS, [], a.cases) else 0)
     elif a.mutants:

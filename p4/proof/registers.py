@@ -1,4 +1,4 @@
-"""What is proved of p4/interp/testdata/numbers.p4, whose register decides what passes, and faults that break it.
+"""What is proved of p4switch/interp/testdata/numbers.p4, whose register decides what passes, and faults that break it.
 
 What actions of bifrost.p4 do to registers, rights.py proves. This shows that the prover of whole packets
 understands them as well: for all contents of the register at the start.

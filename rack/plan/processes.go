@@ -44,7 +44,7 @@ type Readiness string
 // The ways to be ready.
 const (
 	Started  Readiness = "started"  // it runs
-	Notifies Readiness = "notifies" // it says so (package internal/sdnotify)
+	Notifies Readiness = "notifies" // it says so (package p4switch/shared/sdnotify)
 	Listens  Readiness = "listens"  // its socket takes connections
 	Prints   Readiness = "prints"   // a line of its output holds a text
 )

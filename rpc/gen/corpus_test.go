@@ -18,7 +18,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/internal/privilege"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/privilege"
 )
 
 // corpusDir: with -corpus, the IDL of another directory is tried by hand.

@@ -18,7 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/bifrost-rack/bifrost/internal/bubble"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bifrost-rack/bifrost/internal/netio"
-	"github.com/bifrost-rack/bifrost/internal/spin"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/spin"
 )
 
 // conn is one UDP socket.

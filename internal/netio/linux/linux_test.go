@@ -20,7 +20,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/internal/spin"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/spin"
 )
 
 const mtu = rackaddr.DefaultMTU

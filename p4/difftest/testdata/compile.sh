@@ -3,8 +3,8 @@
 # PATH. The programs themselves, and what they compile to, are with the executors.
 set -eu
 cd "$(dirname "$0")"
-for p in ../../interp/testdata/*.p4 ../../ebpf/testdata/*.p4; do
+for p in ../../../p4switch/interp/testdata/*.p4 ../../../p4switch/ebpf/testdata/*.p4; do
 	name=$(basename "$p" .p4)
 	p4c-bm2-ss --std p4-16 --p4runtime-files "$name.p4info.txt" -o /dev/null "$p"
 done
-sha256sum -- ../../interp/testdata/*.p4 ../../ebpf/testdata/*.p4 ./*.p4info.txt >SHA256SUMS
+sha256sum -- ../../../p4switch/interp/testdata/*.p4 ../../../p4switch/ebpf/testdata/*.p4 ./*.p4info.txt >SHA256SUMS

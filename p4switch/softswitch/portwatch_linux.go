@@ -1,0 +1,194 @@
+package softswitch
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/bifrost-rack/bifrost/p4switch/datapath"
+	"github.com/bifrost-rack/bifrost/p4switch/p4rt"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// portWatch tells controllers when the interfaces of ports go up and down. The kernel
+// tells it that an interface has changed; it then asks the kernel for the state, so
+// that a lost or late event does no harm.
+type portWatch struct {
+	sw     *Switch
+	events *nl.NetlinkSocket
+	closed atomic.Bool
+	done   sync.WaitGroup
+
+	mu    sync.Mutex // held while a port is looked at, so that the newest state is told last
+	ask   *netlink.Handle
+	index map[datapath.Port]int // of the interface when it was looked at last
+}
+
+// eventBuffer is how many bytes of link events may wait; each has about 1.5 KiB.
+const eventBuffer = 1 << 20
+
+// maxFailed is after how many failures in a row events are given up.
+const maxFailed = 100
+
+// newPortWatch watches the interfaces of the caller's network namespace.
+func newPortWatch(s *Switch) (*portWatch, error) {
+	events, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK)
+	if err != nil {
+		return nil, fmt.Errorf("watch interfaces: %w", err)
+	}
+	ask, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err == nil {
+		err = events.SetReceiveBufferSize(eventBuffer, false)
+	}
+	if err != nil {
+		events.Close()
+		return nil, fmt.Errorf("watch interfaces: %w", err)
+	}
+	w := &portWatch{sw: s, events: events, ask: ask, index: map[datapath.Port]int{}}
+	w.done.Go(w.run)
+	return w, nil
+}
+
+// close ends it and returns when nothing of it runs any more.
+func (w *portWatch) close() {
+	if w == nil {
+		return
+	}
+	w.closed.Store(true)
+	w.events.Close()
+	w.done.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ask.Close()
+}
+
+// errNoWatch is returned where there is no interface yet, or the switch is closed.
+var errNoWatch = errors.New("softswitch: no interfaces")
+
+// ofLink asks the kernel about an interface, in the network namespace where the ports were attached.
+func (s *Switch) ofLink(name string, f func(*netlink.Handle, netlink.Link) error) error {
+	s.mu.Lock()
+	w := s.watch
+	s.mu.Unlock()
+	if w == nil {
+		return errNoWatch
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed.Load() {
+		return errNoWatch
+	}
+	l, err := w.ask.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", name, err)
+	}
+	return f(w.ask, l)
+}
+
+// linkOf is what the kernel says of an interface.
+func (s *Switch) linkOf(name string) (out linkState, err error) {
+	err = s.ofLink(name, func(_ *netlink.Handle, l netlink.Link) error {
+		at := l.Attrs()
+		out = linkState{
+			enabled: at.Flags&net.FlagUp != 0, up: at.Flags&net.FlagRunning != 0,
+			index: uint32(at.Index), mtu: uint16(min(at.MTU, 1<<16-1)), mac: at.HardwareAddr.String(), //nolint:gosec // small
+		}
+		return nil
+	})
+	return out, err
+}
+
+// enableLink sets an interface up or down.
+func (s *Switch) enableLink(name string, enable bool) error {
+	return s.ofLink(name, func(h *netlink.Handle, l netlink.Link) error {
+		set := h.LinkSetDown
+		if enable {
+			set = h.LinkSetUp
+		}
+		if err := set(l); err != nil {
+			return fmt.Errorf("interface %s: %w", name, err)
+		}
+		return nil
+	})
+}
+
+func (w *portWatch) run() {
+	for failed := 0; !w.closed.Load(); {
+		ms, _, err := w.events.Receive()
+		switch {
+		case err == nil:
+			failed = 0
+		case w.closed.Load():
+			return
+		case failed == maxFailed:
+			w.sw.log.Error("the state of ports is not watched any more", "error", err)
+			return
+		default: // some events found no room, or another process has sent to us
+			failed++
+			w.look(func(*port) bool { return true })
+		}
+		for i := range ms {
+			w.event(&ms[i])
+		}
+	}
+}
+
+// event looks at the ports that an event is about, by name or by what was there
+// under the name.
+func (w *portWatch) event(m *syscall.NetlinkMessage) {
+	if m.Header.Type != unix.RTM_NEWLINK && m.Header.Type != unix.RTM_DELLINK {
+		return
+	}
+	at, err := netlink.LinkDeserialize(nil, m.Data)
+	if err != nil {
+		w.sw.log.Debug("link event", "error", err)
+		return
+	}
+	w.look(func(p *port) bool { return p.name == at.Attrs().Name || w.index[p.num] == at.Attrs().Index })
+}
+
+// look tells the state of some ports.
+func (w *portWatch) look(which func(*port) bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.sw.ports {
+		p := w.sw.ports[i].Load()
+		if p == nil || p.name == "" || !which(p) {
+			continue
+		}
+		at, err := w.ask.LinkByName(p.name)
+		var none netlink.LinkNotFoundError
+		switch {
+		case err == nil:
+			w.index[p.num] = at.Attrs().Index
+		case errors.As(err, &none):
+			delete(w.index, p.num)
+		default:
+			w.sw.log.Warn("the state of an interface is unknown", "port", p.num, "interface", p.name, "error", err)
+			continue
+		}
+		w.sw.tellPort(p4rt.Port{Number: p.num, Name: p.name, Up: err == nil && at.Attrs().Flags&net.FlagRunning != 0})
+	}
+}
+
+// watchPort tells controllers the state of a port from now on.
+func (s *Switch) watchPort(num datapath.Port) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	if s.watch == nil {
+		var err error
+		if s.watch, err = newPortWatch(s); err != nil {
+			return err
+		}
+	}
+	s.watch.look(func(p *port) bool { return p.num == num })
+	return nil
+}
