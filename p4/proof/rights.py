@@ -1,7 +1,7 @@
 """What is proved of the rights in registers (p4/rights.p4): one step of each action, for all packets, tables and register contents.
 
 An action is executed with all its branches at once: what an operation does counts under the condition on which it is reached. So there is one
-state after it, and no path of its own for each of its many ways. The names of lines are those of the model's table (p4/rights).
+state after it, and no path of its own for each of its many ways. What an expression is, symbolic.py says. The names of lines are those of the model's table (p4/rights).
 
 A theorem about words may watch one word, and let what is read of all others be anything: so calls of four slots, with sixteen regions, are not too much for Z3.
 
@@ -15,7 +15,7 @@ from typing import Callable, NamedTuple
 
 import z3
 
-from symbolic import ARITHMETIC, COMPARISON, Program, Unsupported
+from symbolic import Program, Unsupported, fit, truth
 
 RIGHTS = "BifrostIngress.rights."
 WORDS, NUMBER, STATE, PARENT, CHILDREN = "words", "slot_number", "slot_state", "slot_parent", "slot_children"
@@ -99,99 +99,6 @@ def select(array, index):
     return z3.Select(array, index)
 
 
-LOGIC = ("and", "or", "not", "d2b", "b2d")
-
-
-def width_of(program, e):
-    """How many bits a value has at most."""
-    kind, v = e["type"], e.get("value")
-    if kind == "field":
-        return program.width(*v)
-    if kind == "hexstr":
-        return max(1, int(v, 16).bit_length())
-    if kind == "bool":
-        return 1
-    if kind != "expression":
-        raise Unsupported(f"operand {kind}")
-    if "op" not in v:
-        return width_of(program, v)
-    op = v["op"]
-    if op == "?":
-        return max(width_of(program, v["left"]), width_of(program, v["right"]))
-    if op in LOGIC or op in COMPARISON:
-        return 1
-    right = width_of(program, v["right"])
-    if op == "~":
-        raise Unsupported("a complement that no mask ends")
-    left = width_of(program, v["left"])
-    if op == "&":
-        return min(left, right)
-    if op in ("|", "^"):
-        return max(left, right)
-    if op == "+":
-        return max(left, right) + 1
-    if op == "<<":
-        return left + int(v["right"]["value"], 16)
-    if op == ">>":
-        return left
-    raise Unsupported(f"operator {op}")
-
-
-def fit(value, width):
-    n = value.size()
-    if n == width:
-        return value
-    return z3.Extract(width - 1, 0, value) if n > width else z3.ZeroExt(width - n, value)
-
-
-def number(state, e, width):
-    """A value's lowest bits."""
-    kind, v = e["type"], e.get("value")
-    if kind == "field":
-        return fit(state.get(*v), width)
-    if kind == "hexstr":
-        return z3.BitVecVal(int(v, 16), width)
-    if kind == "bool":
-        return z3.BitVecVal(int(v), width)
-    if "op" not in v:
-        return number(state, v, width)
-    op = v["op"]
-    if op == "?":
-        return z3.If(truth(state, v["cond"]), number(state, v["left"], width), number(state, v["right"], width))
-    if op in LOGIC or op in COMPARISON:
-        return z3.If(truth(state, e), z3.BitVecVal(1, width), z3.BitVecVal(0, width))
-    if op == "~":
-        return ~number(state, v["right"], width)
-    if op == ">>":
-        by = int(v["right"]["value"], 16)
-        full = max(width_of(state.program, v["left"]), by + 1)
-        return fit(z3.Extract(full - 1, by, number(state, v["left"], full)), width)
-    if op == "<<":
-        return number(state, v["left"], width) << int(v["right"]["value"], 16)
-    return ARITHMETIC[op](number(state, v["left"], width), number(state, v["right"], width))
-
-
-def truth(state, e):
-    kind, v = e["type"], e.get("value")
-    if kind == "bool":
-        return z3.BoolVal(v)
-    if kind == "expression" and "op" not in v:
-        return truth(state, v)
-    if kind == "expression":
-        op = v["op"]
-        if op in ("d2b", "b2d"):
-            return truth(state, v["right"])
-        if op == "not":
-            return z3.Not(truth(state, v["right"]))
-        if op in ("and", "or"):
-            return (z3.And if op == "and" else z3.Or)(truth(state, v["left"]), truth(state, v["right"]))
-        if op in COMPARISON:
-            width = max(width_of(state.program, v["left"]), width_of(state.program, v["right"]))
-            return COMPARISON[op](number(state, v["left"], width), number(state, v["right"], width))
-    width = width_of(state.program, e)
-    return number(state, e, width) != 0
-
-
 def joined(paths):
     """Paths that come together, as few as say the same: where both ways of a condition have come, the path is the one before it."""
     paths = list(paths)
@@ -222,7 +129,7 @@ def execute(program, name, watched=None):
             reach(int(a[0]["value"], 16), path)
             continue
         if op["op"] == "_jump_if_zero":
-            holds = z3.simplify(truth(state, a[0]))
+            holds = z3.simplify(truth(program.value(state, a[0], ())))
             if not z3.is_true(holds):
                 reach(int(a[1]["value"], 16), path if z3.is_false(holds) else (*path, (holds, False)))
             if not z3.is_false(holds):
@@ -230,13 +137,13 @@ def execute(program, name, watched=None):
             continue
         if op["op"] == "assign":
             target = tuple(a[0]["value"])
-            value = number(state, a[1], program.width(*target))
+            value = fit(program.value(state, a[1], ()), program.width(*target))
         elif op["op"] == "register_read":
             target = tuple(a[0]["value"])
-            value = fit(state.read(a[1]["value"], number(state, a[2], 32)), program.width(*target))
+            value = fit(state.read(a[1]["value"], fit(program.value(state, a[2], ()), 32)), program.width(*target))
         elif op["op"] == "register_write":
             register = a[0]["value"]
-            state.write(register, when, number(state, a[1], 32), number(state, a[2], program.registers[register]["bitwidth"]))
+            state.write(register, when, fit(program.value(state, a[1], ()), 32), fit(program.value(state, a[2], ()), program.registers[register]["bitwidth"]))
             reach(at + 1, path)
             continue
         else:
