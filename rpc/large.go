@@ -38,7 +38,7 @@ type large struct {
 
 	last atomic.Int64 // when parts have been sent or awaited last, in node time
 
-	mu    sync.Mutex // never held while another of the node's is taken
+	mu    sync.Mutex // held while that of sharers is taken, and no other of the node's
 	in    *bulk.Receiver
 	takes map[netip.Addr]uint64 // how many bytes of parts nodes take unasked, by what they have said last
 }
