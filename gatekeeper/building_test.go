@@ -119,6 +119,76 @@ func (a *accountant) heard(r *rebuild) {
 	}
 }
 
+// TestBuildFrom: which slots are open in registers that are rebuilt, and with which numbers those are closed that are not.
+func TestBuildFrom(t *testing.T) {
+	s := newSolo(t)
+	s.ask(t, 1, control.KindJoin, control.Join{Blade: "c1", Name: "third", Token: 9})
+	all := s.withRights()
+	a, b, c := all[0], all[1], all[2]
+	at := func(n *node, place uint32, count uint64) control.Attempt {
+		return control.Attempt{Slot: rpcpacket.Slot(n.blocks[0]*rpcpacket.BlockSlots + place), Number: rpcpacket.NumberOf(n.incarnation, count)}
+	}
+	call := func(of control.Attempt, to *node, id string, lists ...control.CallList) control.OpenCall {
+		return control.OpenCall{Attempt: of, Call: id, Callee: to.address, Slots: 1, Lists: lists}
+	}
+	taken := func(of control.Attempt, from *node) control.TakenCall {
+		return control.TakenCall{Attempt: of, Call: "?", Caller: from.address}
+	}
+	former := func(n *node, place uint32, to *node) slotCell {
+		return slotCell{slot: at(n, place, 0).Slot, number: rpcpacket.NumberOf(n.incarnation-1, 8), state: slotOpen, length: 1, caller: n.row, callee: to.row}
+	}
+	known, unknown := former(a, 8, b), former(a, 9, b)
+	a.image = &image{slots: []slotCell{known, unknown}}
+	asked := func(k slotCell) control.Attempt { return control.Attempt{Slot: k.slot, Number: k.number} }
+	lends, lost := at(a, 2, 2), at(a, 3, 2)
+	letter, two := call(at(a, 7, 2), b, "one-way"), call(at(a, 10, 2), b, "two slots")
+	letter.Oneway, two.Slots = true, 2
+	r := &rebuild{up: map[*node]bool{a: true, b: true, c: true}, silent: map[netip.Addr]bool{c.address: true}, live: map[dsmpacket.RegionID]uint8{}, accounts: map[netip.Addr]*nodeAccount{
+		a.address: {incarnation: a.incarnation, whole: true, Account: control.Account{
+			Calls: []control.OpenCall{
+				call(at(a, 0, 4), b, "later"), call(at(a, 0, 2), b, "earlier"), call(at(a, 1, 2), c, "to who is silent"), call(lends, b, "lends"), call(lost, b, "not come"),
+				letter, call(at(a, 10, 4), b, "in one of two slots"), two,
+			},
+			Last:  []control.Attempt{at(a, 5, 6), {Slot: at(b, 5, 0).Slot, Number: rpcpacket.NumberOf(a.incarnation, 6)}, {Slot: at(a, 6, 0).Slot, Number: rpcpacket.NumberOf(a.incarnation+1, 2)}},
+			Asked: []control.Attempt{asked(known), asked(unknown)},
+		}},
+		b.address: {incarnation: b.incarnation, whole: true, Account: control.Account{
+			Calls: []control.OpenCall{
+				call(at(b, 0, 2), c, "lends on", control.CallList{By: lends}), call(at(b, 1, 2), c, "lends on what has not come", control.CallList{By: lost}),
+				call(at(b, 2, 2), c, "lends on by another number", control.CallList{By: control.Attempt{Slot: lends.Slot, Number: lends.Number + 2}}),
+				call(at(b, 3, 2), c, "lends on by a former incarnation's", control.CallList{By: asked(unknown)}), call(at(b, 4, 2), c, "lends on by a one-way", control.CallList{By: letter.Attempt}),
+			},
+			Taken: []control.TakenCall{taken(at(a, 0, 2), a), taken(at(a, 0, 4), a), taken(lends, a), taken(asked(known), a), taken(letter.Attempt, a), taken(two.Attempt, a), taken(at(a, 10, 4), a)},
+		}},
+	}}
+	got := s.buildFrom(r, &s.leases)
+	for what, want := range map[string]struct {
+		at    control.Attempt
+		state slotState
+	}{
+		"the later of two calls in a slot":                   {at(a, 0, 4), slotOpen},
+		"a call to who is silent":                            {at(a, 1, 2), slotOpen},
+		"a call that lends":                                  {lends, slotOpen},
+		"a call that has not come":                           {at(a, 3, 1), slotClosed},
+		"a slot that was used":                               {at(a, 5, 6), slotClosed},
+		"a former incarnation's, which its callee knows":     {asked(known), slotOpen},
+		"a former incarnation's, which its callee knows not": {asked(unknown), slotClosed},
+		"a call that lends on":                               {at(b, 0, 2), slotOpen},
+		"a call that lends on by one that has not come":      {at(b, 1, 1), slotClosed},
+		"a call that lends on by another use of a slot":      {at(b, 2, 1), slotClosed},
+		"a call that lends on by one that is closed":         {at(b, 3, 1), slotClosed},
+		"a call that lends on by a one-way":                  {at(b, 4, 1), slotClosed},
+		"a call in one of another's two slots":               {at(a, 10, 4), slotOpen},
+		"the other one of the two slots":                     {at(a, 11, 1), slotClosed},
+		"a slot of another, who has not used it":             {control.Attempt{Slot: at(b, 5, 0).Slot}, 0},
+		"a number of an incarnation to come":                 {control.Attempt{Slot: at(a, 6, 0).Slot}, 0},
+	} {
+		if k := got.slots[want.at.Slot]; k.number != want.at.Number || k.state != want.state {
+			t.Errorf("%s: %v, want number %s, state %d", what, k, want.at.Number, want.state)
+		}
+	}
+}
+
 // FuzzAccounts: whatever nodes say when the registers are lost, the registers that are made of it contradict themselves nowhere, and give no
 // node what only others claim.
 func FuzzAccounts(f *testing.F) {

@@ -79,6 +79,33 @@ func TestEnding_AnswerComes(t *testing.T) {
 	})
 }
 
+// TestEnding_LentOn: what a node that is gone has given away, and got back while its receiver lends it, is not taken back or freed before that ends.
+func TestEnding_LentOn(t *testing.T) {
+	inLogged(t, func(s *small) {
+		given := s.allocates(s.a, 0, 1)
+		s.a.sends(rpcpacket.Oneway, s.b, 0, 2, given)
+		oneway := s.b.arrives("a one-way", 1)[0]
+		s.b.sends(rpcpacket.Call, s.c, 0, 2, given)
+		call := s.c.arrives("a call that lends what it has brought", 1)[0]
+		declined := oneway
+		declined.Type, declined.Lists, declined.CalleeIncarnation, declined.Trailer = rpcpacket.Exception, nil, s.b.incarnation, nil
+		s.b.send(s.b.address, s.a.address, rackaddr.PortRPC, declined.Append(nil))
+		if w := s.word(given); w.owner != s.a.row || w.lent != 1 {
+			t.Fatalf("what was given back: owner %d, lent %d", w.owner, w.lent)
+		}
+		s.a.leave()
+		s.lives(3 * time.Second)
+		if s.m1.forsaken(s.a) || s.m1.freed(given) {
+			t.Errorf("forsaken: %v, freed: %+v, while it is lent", s.m1.forsaken(s.a), s.m1.reclaimed)
+		}
+		s.c.answers(s.b, &call)
+		s.lives(3 * time.Second)
+		if !s.m1.forsaken(s.a) || !s.m1.freed(given) {
+			t.Errorf("forsaken: %v, freed: %+v", s.m1.forsaken(s.a), s.m1.reclaimed)
+		}
+	})
+}
+
 // TestEnding: of a node that is gone for good the calls to it fail, those that it has made are asked about until they are answered, and then what it owned is freed. Its row is
 // another node's after that.
 func TestEnding(t *testing.T) {

@@ -307,19 +307,22 @@ func TestLease_Slots(t *testing.T) {
 
 // TestClaims: who claims a region twice, by its account and by a standing lease that it gave, owns it.
 func TestClaims(t *testing.T) {
-	none := func(uint16) bool { return false }
+	silent := func(row uint16) bool { return row == 99 }
 	for what, try := range map[string]struct {
 		claims
 		want uint16
 	}{
-		"one":                          {claims{owners: []uint16{7}}, 7},
-		"one, twice":                   {claims{owners: []uint16{7, 7}}, 7},
-		"two":                          {claims{owners: []uint16{7, 8}}, frozen},
-		"two, one has given it away":   {claims{owners: []uint16{7, 8, 8}, given: map[uint16]uint16{8: 7}}, 7},
-		"nobody":                       {claims{}, 0},
-		"who has given it to somebody": {claims{given: map[uint16]uint16{7: 8}}, 7},
+		"one":                               {claims{owners: []uint16{7}}, 7},
+		"one, twice":                        {claims{owners: []uint16{7, 7}}, 7},
+		"two":                               {claims{owners: []uint16{7, 8}}, frozen},
+		"two, one has given it away":        {claims{owners: []uint16{7, 8, 8}, given: map[uint16]uint16{8: 7}}, 7},
+		"nobody":                            {claims{}, 0},
+		"who has given it to somebody":      {claims{given: map[uint16]uint16{7: 8}}, 7},
+		"who has given it on last":          {claims{given: map[uint16]uint16{7: 8, 8: 9}}, 8},
+		"two have given it, not in a chain": {claims{given: map[uint16]uint16{7: 8, 9: 10}}, frozen},
+		"it was given to who is silent":     {claims{given: map[uint16]uint16{7: 99}}, frozen},
 	} {
-		if got := try.owner(none); got != try.want {
+		if got := try.owner(silent); got != try.want {
 			t.Errorf("%s: row %d, want %d", what, got, try.want)
 		}
 	}
