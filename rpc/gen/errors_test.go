@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -118,6 +119,25 @@ func each(err error) []error {
 		return joined.Unwrap()
 	}
 	return []error{err}
+}
+
+// TestComments: what may not be in source stays out of the stubs, whatever the IDL's comments and its file's name have.
+func TestComments(t *testing.T) {
+	const strange = "a\x00b\x1bc\rd\ufeffe\xfff\u0085g"
+	file := strings.ReplaceAll(strange, "\xff", "") + "\n.thrift"
+	read := func(string) ([]byte, error) {
+		return []byte("namespace go s\n/** " + strange + " */\nservice S {\n // " + strange + "\n binary a(1: binary b (bifrost.ref)) // " + strange + "\n}"), nil
+	}
+	for _, generate := range []func(string, ReadFunc, Options) ([]File, error){Generate, Python} {
+		files, err := generate(file, read, Options{})
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if strings.ContainsAny(string(files[0].Content), "\x00\x1b\r\ufeff\u0085") || !utf8.Valid(files[0].Content) {
+			t.Errorf("%q", files[0].Content)
+		}
+	}
 }
 
 // FuzzGenerate: what is generated is Go (else the error is no Error), and each mistake has a place.

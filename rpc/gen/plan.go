@@ -2,6 +2,7 @@ package gen
 
 import (
 	"fmt"
+	gotoken "go/token"
 	"path"
 	"regexp"
 	"slices"
@@ -127,7 +128,7 @@ func (c *checker) plan(u *unit, prefix string, wire wireFunc) *fileView {
 	c.file(u)
 	fresh := newScope(u, c.scope.naming, prefix)
 	s := &fresh
-	v := &fileView{Source: path.Base(u.path), Package: u.packageName(), IDL: published(u.text), IDLName: "refIDL" + notWord.ReplaceAllString(u.name, "_")}
+	v := &fileView{Source: inLine(path.Base(u.path)), Package: u.packageName(), IDL: published(u.text), IDLName: "refIDL" + notWord.ReplaceAllString(u.name, "_")}
 	for _, d := range u.doc.Services {
 		c.only(u, d.Line, "service "+d.Name, d.Annotations, markState, markPolicy, markFailures)
 		own := c.methods(u, d)
@@ -145,6 +146,9 @@ func (c *checker) plan(u *unit, prefix string, wire wireFunc) *fileView {
 	}
 	v.Structs = c.structs(s)
 	v.Forms = s.forms
+	if !gotoken.IsIdentifier(v.Package) { // without a namespace it is the IDL file's name
+		c.add(u, 0, "write namespace go NAME in the IDL", "%q cannot be the name of a Go package", v.Package)
+	}
 	for p, name := range s.imports {
 		v.Imports = append(v.Imports, importView{name, p})
 	}

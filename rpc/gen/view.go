@@ -3,6 +3,7 @@ package gen
 import (
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/stub"
@@ -123,13 +124,23 @@ func (c *checker) structs(s *scope) (all []structView) {
 func comment(text string) []string {
 	var lines []string
 	for _, line := range strings.Split(text, "\n") {
-		line = strings.TrimSpace(line)
+		line = strings.TrimSpace(inLine(line))
 		line = strings.TrimSuffix(strings.TrimLeft(strings.TrimPrefix(line, "//"), "/*"), "*/")
 		if line = strings.TrimSpace(line); line != "" {
 			lines = append(lines, line)
 		}
 	}
 	return lines
+}
+
+// inLine makes UTF-8 of text, without the control characters and byte order marks that may not be in a line of source.
+func inLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\t' || r == '\uFEFF' {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 // collisions refuses IDL that defines what the stubs are called.
