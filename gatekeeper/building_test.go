@@ -138,19 +138,30 @@ func TestBuildFrom(t *testing.T) {
 		return slotCell{slot: at(n, place, 0).Slot, number: rpcpacket.NumberOf(n.incarnation-1, 8), state: slotOpen, length: 1, caller: n.row, callee: to.row}
 	}
 	known, unknown := former(a, 8, b), former(a, 9, b)
-	a.image = &image{slots: []slotCell{known, unknown}}
+	region := func(slot uint32) rpcpacket.Region {
+		return rpcpacket.RegionOf(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(slot, 1)))
+	}
+	half, other := former(a, 12, b), former(a, 13, b) // a one-way of which the receiver has got the first list only
+	half.length, half.given, half.regions = 2, true, []dsmpacket.RegionID{region(64).ID()}
+	other.length, other.given, other.place, other.regions = 2, true, 1, []dsmpacket.RegionID{region(65).ID()}
+	a.image = &image{slots: []slotCell{known, unknown, half, other}}
 	asked := func(k slotCell) control.Attempt { return control.Attempt{Slot: k.slot, Number: k.number} }
 	lends, lost := at(a, 2, 2), at(a, 3, 2)
 	letter, two := call(at(a, 7, 2), b, "one-way"), call(at(a, 10, 2), b, "two slots")
 	letter.Oneway, two.Slots = true, 2
+	lostLetter := call(at(a, 14, 2), b, "one-way that has not come", control.CallList{Regions: []rpcpacket.Region{region(66)}})
+	lostLetter.Oneway = true
+	five := call(at(a, 15, 2), b, "five regions in a slot", control.CallList{Regions: []rpcpacket.Region{region(67), region(68), region(69), region(70), region(71)}})
+	halfTaken := taken(asked(half), a)
+	halfTaken.Regions = []rpcpacket.Region{region(64)}
 	r := &rebuild{up: map[*node]bool{a: true, b: true, c: true}, silent: map[netip.Addr]bool{c.address: true}, live: map[dsmpacket.RegionID]uint8{}, accounts: map[netip.Addr]*nodeAccount{
 		a.address: {incarnation: a.incarnation, whole: true, Account: control.Account{
 			Calls: []control.OpenCall{
 				call(at(a, 0, 4), b, "later"), call(at(a, 0, 2), b, "earlier"), call(at(a, 1, 2), c, "to who is silent"), call(lends, b, "lends"), call(lost, b, "not come"),
-				letter, call(at(a, 10, 4), b, "in one of two slots"), two,
+				letter, call(at(a, 10, 4), b, "in one of two slots"), two, lostLetter, five,
 			},
 			Last:  []control.Attempt{at(a, 5, 6), {Slot: at(b, 5, 0).Slot, Number: rpcpacket.NumberOf(a.incarnation, 6)}, {Slot: at(a, 6, 0).Slot, Number: rpcpacket.NumberOf(a.incarnation+1, 2)}},
-			Asked: []control.Attempt{asked(known), asked(unknown)},
+			Asked: []control.Attempt{asked(known), asked(unknown), asked(half)},
 		}},
 		b.address: {incarnation: b.incarnation, whole: true, Account: control.Account{
 			Calls: []control.OpenCall{
@@ -158,7 +169,8 @@ func TestBuildFrom(t *testing.T) {
 				call(at(b, 2, 2), c, "lends on by another number", control.CallList{By: control.Attempt{Slot: lends.Slot, Number: lends.Number + 2}}),
 				call(at(b, 3, 2), c, "lends on by a former incarnation's", control.CallList{By: asked(unknown)}), call(at(b, 4, 2), c, "lends on by a one-way", control.CallList{By: letter.Attempt}),
 			},
-			Taken: []control.TakenCall{taken(at(a, 0, 2), a), taken(at(a, 0, 4), a), taken(lends, a), taken(asked(known), a), taken(letter.Attempt, a), taken(two.Attempt, a), taken(at(a, 10, 4), a)},
+			Taken:   []control.TakenCall{taken(at(a, 0, 2), a), taken(at(a, 0, 4), a), taken(lends, a), taken(asked(known), a), taken(letter.Attempt, a), taken(two.Attempt, a), taken(at(a, 10, 4), a), halfTaken, taken(five.Attempt, a)},
+			Regions: []rpcpacket.Region{region(64)},
 		}},
 	}}
 	got := s.buildFrom(r, &s.leases)
@@ -180,12 +192,18 @@ func TestBuildFrom(t *testing.T) {
 		"a call that lends on by a one-way":                  {at(b, 4, 1), slotClosed},
 		"a call in one of another's two slots":               {at(a, 10, 4), slotOpen},
 		"the other one of the two slots":                     {at(a, 11, 1), slotClosed},
+		"a one-way whose receiver has half of it":            {asked(half), slotClosed},
+		"the other half":                                     {asked(other), slotClosed},
+		"a call with five regions in a slot":                 {control.Attempt{Slot: five.Slot}, 0},
 		"a slot of another, who has not used it":             {control.Attempt{Slot: at(b, 5, 0).Slot}, 0},
 		"a number of an incarnation to come":                 {control.Attempt{Slot: at(a, 6, 0).Slot}, 0},
 	} {
 		if k := got.slots[want.at.Slot]; k.number != want.at.Number || k.state != want.state {
 			t.Errorf("%s: %v, want number %s, state %d", what, k, want.at.Number, want.state)
 		}
+	}
+	if w := got.words[66]; w.region != region(66).ID() || w.owner != a.row {
+		t.Errorf("what a one-way was to hand over that has not come is row %d's, want %d", w.owner, a.row)
 	}
 }
 

@@ -93,7 +93,7 @@ func (c *controller) beginEnding(n *node) {
 }
 
 // beginLosing ends the calls of a node whose ledger is lost with the states of its services: no incarnation of it knows of them. Those to it fail. Its route
-// is going, so there come no others.
+// is going, so there come no others. Standing leases that it has stay.
 func (c *controller) beginLosing(n *node) {
 	if n.rights() {
 		c.end(&ending{node: n, lost: true})
@@ -161,11 +161,14 @@ func (c *controller) goOnEnding(e *ending) {
 
 // endSlots looks at the open slots of a node that is gone.
 func (c *controller) endSlots(e *ending) {
+	if e.lost {
+		e.slots = slices.DeleteFunc(e.slots, func(k slotCell) bool { return k.standing })
+	}
 	var ops []handOp
 	for _, k := range e.slots {
 		switch {
-		case k.place > 0:
-		case k.callee == e.node.row || k.standing && !e.lost:
+		case k.place > 0 || k.standing: // leases end by themselves
+		case k.callee == e.node.row:
 			ops = append(ops, handOp{kind: handFail, slot: uint32(k.slot), number: k.number})
 		default:
 			c.askInName(e.node, k)

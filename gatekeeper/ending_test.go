@@ -106,6 +106,52 @@ func TestEnding_LentOn(t *testing.T) {
 	})
 }
 
+// TestEnding_LateAllocation: memory's answer to a node that is gone gives it no region: its control rules are off as long as its end takes.
+func TestEnding_LateAllocation(t *testing.T) {
+	inLogged(t, func(s *small) {
+		kept := s.allocates(s.a, 0, 1)
+		late := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, kept.ID()+1<<dsmpacket.GenerationBits)
+		s.a.memory(dsmpacket.OpAlloc, late)
+		s.a.sends(rpcpacket.Call, s.b, 0, 2)
+		call := s.b.arrives("a call", 1)[0]
+		s.a.leave()
+		s.lives(time.Second)
+		if ops := s.m1.serve(); len(ops) != 1 || ops[0] != dsmpacket.OpAlloc {
+			t.Fatalf("the memory blade got %v", ops)
+		}
+		if kept, late := s.word(kept), s.word(late); kept.owner != s.a.row || late.owner != 0 {
+			t.Errorf("the node's region is that of row %d, one that was allocated too late that of row %d", kept.owner, late.owner)
+		}
+		s.b.answers(s.a, &call)
+		s.lives(3 * time.Second)
+		if !s.m1.freed(kept) {
+			t.Errorf("freed: %+v", s.m1.reclaimed)
+		}
+	})
+}
+
+// TestEnding_MemoryIsSlow: no region of a node that is gone is freed before memory has taken back what the node had not decided.
+func TestEnding_MemoryIsSlow(t *testing.T) {
+	inLogged(t, func(s *small) {
+		kept := s.allocates(s.a, 0, 1)
+		s.a.sends(rpcpacket.Call, s.b, 0, 2)
+		call := s.b.arrives("a call", 1)[0]
+		s.a.leave()
+		s.lives(time.Second)
+		s.m1.fencing(false)
+		s.b.answers(s.a, &call)
+		s.lives(2 * time.Second)
+		if w := s.word(kept); s.m1.freed(kept) || w.owner != s.a.row {
+			t.Errorf("memory has not taken back yet, and the region is that of row %d; freed: %+v", w.owner, s.m1.reclaimed)
+		}
+		s.m1.fencing(true)
+		s.lives(3 * time.Second)
+		if !s.m1.freed(kept) || !s.m1.forsaken(s.a) {
+			t.Errorf("freed: %+v, forsaken: %v", s.m1.reclaimed, s.m1.forsaken(s.a))
+		}
+	})
+}
+
 // TestEnding: of a node that is gone for good the calls to it fail, those that it has made are asked about until they are answered, and then what it owned is freed. Its row is
 // another node's after that.
 func TestEnding(t *testing.T) {

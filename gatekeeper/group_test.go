@@ -245,6 +245,23 @@ func TestGroup_Reclaims(t *testing.T) {
 	}
 }
 
+// TestGroup_Grants: each copy of a machine is told whose a batch is.
+func TestGroup_Grants(t *testing.T) {
+	p := newPair(t, t)
+	p.settle()
+	n, machine := p.nodes[rackaddr.Node(1)], p.blade(0).hello.Machine
+	news := p.grantBatches(n, machine, 1)
+	if len(news) != 1 {
+		t.Fatalf("the node gets %+v", news)
+	}
+	p.grant(machine, news)
+	for i := range pairNames {
+		if !slices.ContainsFunc(p.blade(i).commands, func(m *command) bool { return m.kind == control.KindGrant }) {
+			t.Errorf("%s is not told", pairNames[i])
+		}
+	}
+}
+
 // fence has both blades answer a fence of a node, and reports by done whether it is complete.
 func (p *pair) fence(first, second any) (done *int) {
 	done = new(int)

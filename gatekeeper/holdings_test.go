@@ -97,14 +97,23 @@ func TestHoldings(t *testing.T) {
 			s.a.arrives("an answer with a region", 1)
 			s.b.sends(rpcpacket.Oneway, s.a, 0, 2, coming)
 			made, again := dsmpacket.IDOf(kept.ID().Slot()+9, 1), gone.ID()+1 // the receiver has freed it, and the slot has its next region
+			asked := made + 1<<dsmpacket.GenerationBits                       // an execution's next run asks for it
 			s.m1.unsettled = control.Fenced{Regions: []control.RegionID{
-				{ID: made, Class: 12, Owner: s.a.address}, {ID: again, Class: 12, Owner: s.a.address}, {ID: kept.ID(), Class: 12, Owner: s.a.address}, {ID: made + 1<<dsmpacket.GenerationBits, Class: 12, Owner: s.a.address, Execution: control.ExecutionID{1}},
+				{ID: made, Class: 12, Owner: s.a.address}, {ID: again, Class: 12, Owner: s.a.address}, {ID: kept.ID(), Class: 12, Owner: s.a.address}, {ID: asked, Class: 12, Owner: s.a.address, Execution: control.ExecutionID{1}},
 			}}
 			s.a.crashes()
 			s.m1.converse()
 			next := s.a.join("c1", "program")
 			if next.address != s.a.address || next.row != s.a.row || next.incarnation <= s.a.incarnation {
 				t.Fatalf("node %s, row %d, incarnation %d", next.address, next.row, next.incarnation)
+			}
+			if err := s.gk.query(t.Context(), func(c *controller) error {
+				if h := c.nodes[next.address].held; h == nil || h.stage != holdRead {
+					t.Error("the node's packets pass before it is read what its row has")
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
 			}
 			if restarts {
 				s.restart()
@@ -127,6 +136,9 @@ func TestHoldings(t *testing.T) {
 			}
 			if s.m1.freed(kept) || s.m1.freed(gone) {
 				t.Error("what the switch knows is freed")
+			}
+			if s.m1.freed(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, asked)) {
+				t.Error("what an execution has allocated is freed")
 			}
 			if !s.mayWrite(next, kept) || s.mayWrite(s.a, kept) {
 				t.Error("the next incarnation may write, and no former one")

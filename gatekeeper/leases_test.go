@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"encoding/json"
 	"net/netip"
 	"slices"
 	"testing"
@@ -172,6 +173,19 @@ func TestLease_Refused(t *testing.T) {
 	})
 }
 
+// TestLease_Gone: nobody shares with a node that is going, or has no row: nothing would end the lease.
+func TestLease_Gone(t *testing.T) {
+	for what, begins := range map[string]func(*node){"it is going": func(n *node) { n.going = true }, "it has no row": func(n *node) { n.row = 0 }} {
+		s := newSolo(t)
+		owner, lessee := s.nodes[rackaddr.Node(1)], s.nodes[rackaddr.Node(2)]
+		q := control.Share{ID: 1, Lessee: lessee.address, Regions: []rpcpacket.Region{rpcpacket.RegionOf(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(64, 1)))}}
+		begins(lessee)
+		if _, err := s.leases.share(owner, &q, &s.population); fault.CodeOf(err) != fault.NotFound {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 // TestLease_Ends: a lease ends with its owner's incarnation, which its next one hears of, and when its lessee is gone for good. While the lessee may come back it stays.
 func TestLease_Ends(t *testing.T) {
 	for _, restarts := range []bool{false, true} {
@@ -221,6 +235,111 @@ func TestLease_Ends(t *testing.T) {
 			}
 			s.noLeases()
 		})
+	}
+}
+
+// TestLease_StatesLost: a node whose ledger is lost reads on by the leases that it has, when the calls to it have failed.
+func TestLease_StatesLost(t *testing.T) {
+	inLogged(t, func(s *small) {
+		p := s.allocates(s.a, 0, 1)
+		by := s.granted(s.a, 1, s.b, p)
+		s.a.sends(rpcpacket.Call, s.b, 0, 2)
+		if err := s.gk.query(t.Context(), func(c *controller) error { c.beginLosing(c.nodes[s.b.address]); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		s.lives(2 * time.Second)
+		if !s.mayReadBy(s.b, p, by) {
+			t.Error("it may not read")
+		}
+		if err := s.gk.query(t.Context(), func(c *controller) error {
+			if len(c.endings) > 0 {
+				t.Errorf("its calls have no end: %+v", c.endings[s.b.address])
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestLease_OnLog: a Gatekeeper that is killed as it tells the switch of a lease, of its beginning or its end, has it on its log.
+func TestLease_OnLog(t *testing.T) {
+	s := newSolo(t)
+	s.on = true
+	log, err := wal.OpenMemory(new(wal.Disk), wal.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	logged := func(want leaseStep) {
+		t.Helper()
+		s.goOnLeases()
+		var is leaseRecord
+		if err := log.Append(t.Context(), &s.batch); err != nil {
+			t.Fatal(err)
+		}
+		s.batch = wal.Batch{}
+		r, found, err := log.Get(wal.KindLease, leaseID(nodeBlocks*rpcpacket.BlockSlots))
+		if err == nil && found {
+			err = json.Unmarshal(r.Data, &is)
+		}
+		if err != nil || is.Step != want {
+			t.Errorf("the log has it as %d, %v; want %d", is.Step, err, want)
+		}
+	}
+	q := control.Share{ID: 1, Lessee: rackaddr.Node(2), Regions: []rpcpacket.Region{rpcpacket.RegionOf(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(64, 1)))}}
+	if _, err := s.leases.share(s.nodes[rackaddr.Node(1)], &q, &s.population); err != nil {
+		t.Fatal(err)
+	}
+	logged(leaseComing)
+	s.leases.end(s.leases.at[nodeBlocks*rpcpacket.BlockSlots])
+	logged(leaseEnding)
+}
+
+// TestLease_Rebuilt: in registers that are rebuilt those leases are open by which somebody may read.
+func TestLease_Rebuilt(t *testing.T) {
+	for step, open := range map[leaseStep]bool{leaseComing: false, leaseGranted: true, leaseEnding: true, leaseResting: false, leaseEnded: false} {
+		l := newLeases(func() uint32 { return 9 }, func(a netip.Addr) uint16 { return uint16(a.As16()[15]) }, func() time.Time { return time.Unix(0, 0) })
+		id := dsmpacket.IDOf(64, 1)
+		x, err := l.give(wal.Node{Address: rackaddr.Node(1), Incarnation: 3}, &control.Share{ID: 1, Lessee: rackaddr.Node(2)}, []dsmpacket.RegionID{id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.step = step
+		b, of := newBuilding(), claims{}
+		l.build(b, func(dsmpacket.RegionID) *claims { return &of })
+		if k := b.slots[x.slot]; k.state == slotOpen != open || open && (k.number != x.number || !k.standing || !slices.Equal(of.owners, []uint16{1})) {
+			t.Errorf("%s: its slot is %+v, and of its region there are claims %+v", step, k, of)
+		}
+	}
+}
+
+// TestLease_Restored: a Gatekeeper that reads from its log a lease that nobody has, or nobody has given, ends it: the one before was killed between the
+// two records.
+func TestLease_Restored(t *testing.T) {
+	for what, try := range map[string]struct {
+		begins func(owner, lessee *node)
+		ends   bool
+	}{
+		"both are there":              {func(_, _ *node) {}, false},
+		"the owner has joined again":  {func(owner, _ *node) { owner.incarnation++ }, true},
+		"the lessee has joined again": {func(_, lessee *node) { lessee.incarnation++ }, false},
+		"the lessee is going":         {func(_, lessee *node) { lessee.going = true }, true},
+	} {
+		s := newSolo(t)
+		owner, lessee := s.nodes[rackaddr.Node(1)], s.nodes[rackaddr.Node(2)]
+		data, err := json.Marshal(leaseRecord{Number: uint64(rpcpacket.NumberOf(9, 2)), ID: 1, Step: leaseGranted, Regions: []uint64{uint64(dsmpacket.IDOf(64, 1))}, Lessee: lessee.address})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := wal.Record{Kind: wal.KindLease, ID: leaseID(nodeBlocks * rpcpacket.BlockSlots), Callee: owner.logged(), Data: data}
+		try.begins(owner, lessee)
+		if err := s.leases.restore(&r, &s.population); err != nil {
+			t.Fatal(err)
+		}
+		if o, ends := s.leases.next(); ends != try.ends || ends && o.kind != handFail {
+			t.Errorf("%s: it ends: %v, by %+v", what, ends, o)
+		}
 	}
 }
 

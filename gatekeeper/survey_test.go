@@ -178,6 +178,32 @@ func TestAudit(t *testing.T) {
 	})
 }
 
+// TestAudit_Unowned: what an audit frees, by the region's word and by the node that has allocated it.
+func TestAudit_Unowned(t *testing.T) {
+	s := newSolo(t)
+	id, gone, rests := dsmpacket.IDOf(64, 2), rackaddr.Node(99), rackaddr.Node(98)
+	s.resting = []resting{{node: &node{address: rests}}}
+	for what, c := range map[string]struct {
+		word  word
+		maker netip.Addr
+		free  bool
+	}{
+		"seized":                                 {word{region: id}, gone, true},
+		"seized, and lent":                       {word{region: id, lent: 1}, gone, false},
+		"owned":                                  {word{region: id, owner: 1}, gone, false},
+		"frozen":                                 {word{region: id, owner: frozen}, gone, false},
+		"never heard of":                         {word{region: id - 1, owner: 1}, gone, true},
+		"it may be heard of":                     {word{region: id - 1, owner: 1}, rackaddr.Node(1), false},
+		"what a node that rests never heard of":  {word{region: id - 1, owner: 1}, rests, false},
+		"the slot has its next region meanwhile": {word{region: id + 1}, gone, false},
+	} {
+		v := &survey{reading: reading{words: []word{c.word}}, made: []control.RegionID{{ID: id, Class: 12, Owner: c.maker}}, at: []uint8{1}}
+		if free := s.unowned(v); len(free) > 0 != c.free {
+			t.Errorf("%s: %v are freed", what, free)
+		}
+	}
+}
+
 // TestAudit_GoesMeanwhile: a survey reads a word, and then a node allocates its region, which another one gets, and is gone before the survey ends. The
 // region is not freed. If nobody got it, the next audit frees it.
 func TestAudit_GoesMeanwhile(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/script"
 	"github.com/bifrost-rack/bifrost/internal/share"
+	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -19,8 +20,9 @@ import (
 //
 //	call NODE SLOT/COUNT [hash] [callee=N] [given-up] [of=NODE]   a copy of a call arrives
 //	ask NODE SLOT/COUNT [callee=N] [by=N]                         incarnation 2 of the caller asks, or the Gatekeeper
-//	finish SLOT/COUNT REPLY                                       the handler has returned; - is no reply
+//	finish SLOT/COUNT REPLY [large]                               the handler has returned; - is no reply
 //	answer SLOT/COUNT REPLY, forget SLOT/COUNT
+//	settle NODE SLOT/COUNT                                        the caller has all of a large answer
 //	after D, size
 type volatileMachine struct {
 	table *Volatile
@@ -44,11 +46,18 @@ func (m *volatileMachine) step(args []string) string {
 	case "call", "ask":
 		return m.call(args)
 	case "finish":
-		v.Finish(m.runs[args[1]], replyBytes(args[2]), nil)
+		var payload *sent.Payload
+		if len(args) > 3 {
+			payload = sent.New(nil, replyBytes(args[2]))
+		}
+		v.Finish(m.runs[args[1]], replyBytes(args[2]), payload)
 	case "answer":
 		v.Answer(m.runs[args[1]], replyBytes(args[2]))
 	case "forget":
 		v.Forget(m.runs[args[1]])
+	case "settle":
+		node, _ := strconv.ParseUint(args[1], 10, 32)
+		v.Settle(rackaddr.Node(node), m.runs[args[2]].ID)
 	case "after":
 		d, _ := time.ParseDuration(args[1])
 		m.now += d
