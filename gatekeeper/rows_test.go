@@ -159,6 +159,9 @@ func halfUsed(t *testing.T, told uint32) {
 				t.Errorf("after an allocation in slot %d it has %d batches, want %d", p.ID().Slot(), n, use.want)
 			}
 		}
+		if s.allocates(s.a, told, 2); had() != 2 {
+			t.Errorf("its first batch is half used again, and it has %d batches", had())
+		}
 		all, err := s.a.wantsBatches(1, 2)
 		if err != nil || len(all) != 2 || s.m1.owns()[all[1]] != s.a.address {
 			t.Errorf("batches %v, %v", all, err)

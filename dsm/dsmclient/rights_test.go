@@ -299,6 +299,25 @@ func TestFreeOwed(t *testing.T) {
 	})
 }
 
+// What its machine has lost is as good as freed.
+func TestFreeOwed_Lost(t *testing.T) {
+	judged(t, wire.Impairment{}, true, func(t *testing.T, r *rack, j *memrack.Rights) {
+		c := r.Client(1, 1)
+		p := alloc(t, c, 64)
+		lost := dsmpacket.Make(prefix, 1, dsmpacket.IDOf(p.ID().Batch()*dsmpacket.BatchSlots+dsmpacket.BatchSlots-1, 1))
+		j.GiveAway(lost, 1)
+		c.Received(lost)
+		owns(t, c, p, lost)
+		for i, s := range r.Copies(1) {
+			must(t, s.Become(control.Mirror{Epoch: 1, Incarnation: uint32(i + 1), Copy: uint8(i), Members: 2, Lost: lost.ID().Generation()}))
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		must(t, c.FreeOwed(ctx, lost))
+		owns(t, c, p)
+	})
+}
+
 // It waits for a machine that does not answer, as long as its context lasts, and for the end of executions that have changed the region.
 func TestFreeOwed_Waits(t *testing.T) {
 	judged(t, wire.Impairment{}, false, func(t *testing.T, r *rack, j *memrack.Rights) {
