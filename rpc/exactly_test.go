@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -373,6 +374,36 @@ func TestLocalOutcomes(t *testing.T) {
 		binary.BigEndian.PutUint64(journal[1].Data[1:], 1)
 		if a := b.rerun(journal); a.Code != rpc.Nondeterminism {
 			t.Errorf("another call: %v", a.Code)
+		}
+	})
+}
+
+// That a call found no slot is journalled, too: a re-run does not make the call, though there are slots then.
+func TestOverloadedOutcome(t *testing.T) {
+	var got []error
+	onBench(t, func(ctx context.Context, n *rpc.Node) error {
+		got = append(got, testsvc.NewTestClient(n.Client("Down", rpc.WithPolicy(rpc.PolicyRecover))).Ping(ctx))
+		return noted(ctx)
+	}, func(b *bench) {
+		newCallee(b.t, b.rack, "down", rackaddr.Node(78), "Down") // which does not answer
+		client := testsvc.NewTestClient(b.server.Client("Down", rpc.WithPolicy(rpc.PolicyNone)))
+		ctx, cancel := context.WithCancel(b.t.Context())
+		var all sync.WaitGroup
+		for range rpcpacket.MaxBlocks * rpcpacket.BlockSlots / 2 { // as many as a node may have out to another one
+			all.Go(func() { _ = client.Ping(ctx) })
+		}
+		synctest.Wait()
+		first := b.call()
+		b.run(first)
+		cancel()
+		all.Wait()
+		journal := b.journal(first)
+		if len(journal) != 1 || rpc.CodeOf(got[0]) != rpc.Overloaded || !rpc.NeverBegan(got[0]) {
+			t.Fatal(journal, got)
+		}
+		b.rerun(journal)
+		if fmt.Sprint(got[0]) != fmt.Sprint(got[1]) || !rpc.NeverBegan(got[1]) {
+			t.Errorf("got %v", got)
 		}
 	})
 }
