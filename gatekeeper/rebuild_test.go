@@ -1,0 +1,106 @@
+package gatekeeper
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// rebuilds is a rebuilding that has come to a step. All nodes were up.
+func (s *solo) rebuilds(step rebuildStep) *rebuild {
+	r := &rebuild{
+		id: 7, step: step, up: map[*node]bool{}, asked: map[netip.Addr]uint32{}, accounts: map[netip.Addr]*nodeAccount{}, silent: map[netip.Addr]bool{},
+		live: map[dsmpacket.RegionID]uint8{},
+	}
+	for _, n := range s.withRights() {
+		r.up[n], r.asked[n.address] = true, n.incarnation
+	}
+	s.rebuild = r
+	return r
+}
+
+// TestRebuild_Account: a node has given its account when all pages of the one that was asked for have come, each once.
+func TestRebuild_Account(t *testing.T) {
+	s := newSolo(t)
+	r, n := s.rebuilds(rebuildAsks), s.nodes[rackaddr.Node(1)]
+	page := func(rebuild uint64, number int, last bool, regions ...uint32) {
+		a := control.AccountPage{Node: n.address, Incarnation: n.incarnation, Rebuild: rebuild, Page: number, Last: last}
+		for _, slot := range regions {
+			a.Regions = append(a.Regions, rpcpacket.RegionOf(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(slot, 1))))
+		}
+		s.ask(t, 1, control.KindAccount, a)
+	}
+	page(r.id-1, 0, true, 99)
+	page(r.id, 0, false, 64)
+	page(r.id, 0, false, 64)
+	page(r.id, 2, true, 66)
+	if r.accountOf(n) != nil {
+		t.Fatal("half an account counts")
+	}
+	page(r.id, 1, true, 65)
+	a := r.accountOf(n)
+	if a == nil {
+		t.Fatal("the node has given no account")
+	}
+	if got, want := idsOf(a.Regions), []dsmpacket.RegionID{dsmpacket.IDOf(64, 1), dsmpacket.IDOf(65, 1)}; !slices.Equal(got, want) {
+		t.Errorf("it has regions %v, want %v", got, want)
+	}
+}
+
+// TestRebuild_Silent: nobody knows the rights of a node that was up and gives no account, or was down, and has none on the log.
+func TestRebuild_Silent(t *testing.T) {
+	for what, c := range map[string]struct {
+		was    func(r *rebuild, n *node)
+		silent bool
+	}{
+		"it gives no account": {func(*rebuild, *node) {}, true},
+		"it gives an account": {func(r *rebuild, n *node) {
+			r.accounts[n.address] = &nodeAccount{incarnation: n.incarnation, whole: true}
+		}, false},
+		"a former one has given an account": {func(r *rebuild, n *node) {
+			r.accounts[n.address] = &nodeAccount{incarnation: n.incarnation - 1, whole: true}
+		}, true},
+		"it was down":                           {func(r *rebuild, n *node) { r.up[n], n.gone = false, true }, true},
+		"it was down, and its rights are known": {func(r *rebuild, n *node) { r.up[n], n.gone, n.image = false, true, new(image) }, false},
+		"it has joined since":                   {func(r *rebuild, n *node) { r.up[n] = false }, false},
+		"it has joined again since":             {func(r *rebuild, n *node) { r.up[n], n.before = false, 1 }, true},
+		"it has joined again, and all is known": {func(r *rebuild, n *node) { r.up[n], n.before, n.image = false, 1, new(image) }, false},
+	} {
+		s := newSolo(t)
+		r, n := s.rebuilds(rebuildAsks), s.nodes[rackaddr.Node(1)]
+		c.was(r, n)
+		s.accountsOver(r)
+		if r.silent[n.address] != c.silent {
+			t.Errorf("%s: silent are %v", what, slices.Collect(maps.Keys(r.silent)))
+		}
+	}
+}
+
+// TestRebuild_Passes: packets may pass when all registers are written, and that was answered.
+func TestRebuild_Passes(t *testing.T) {
+	s := newSolo(t)
+	r := s.rebuilds(rebuildWrites)
+	r.strokes = strokesOf([]handOp{{kind: handSetWord}, {kind: handSetSlot}})
+	for range 2 {
+		if s.goOnRebuild(r); r.step != rebuildWrites {
+			t.Errorf("step %d, and %d registers are to be written", r.step, r.open)
+		}
+		r.took(handOp{}, nil)
+	}
+	if s.goOnRebuild(r); r.step != rebuildOver || len(r.ops) != 1 || r.ops[0].kind != handRebuilt {
+		t.Errorf("all is written, and it is at step %d with %+v", r.step, r.ops)
+	}
+	if s.goOnRebuild(r); s.rebuild != r {
+		t.Error("it is over before the switch has said so")
+	}
+	r.took(handOp{}, nil)
+	if s.goOnRebuild(r); s.rebuild != nil {
+		t.Error("it is not over")
+	}
+}
