@@ -9,7 +9,7 @@ import unittest
 
 from test_rack import BIFROST, HERE, MISSING
 
-DATA = os.path.join(HERE, "..", "docs", "testdata")
+DATA = os.path.join(HERE, "..", "p4switch", "testdata")
 
 
 @unittest.skipIf(MISSING, MISSING)

@@ -91,7 +91,16 @@ func (p *parser) take(kind tokenKind, what string) token {
 }
 
 func (p *parser) word(what string) token { return p.take(tokenWord, what) }
-func (p *parser) literal() token         { return p.take(tokenLiteral, "a literal in quotes") }
+
+// name takes the name of what is defined. Thrift's lexer has words with dots, for what other files define.
+func (p *parser) name(what string) token {
+	if t := p.peek(); t.kind == tokenWord && strings.Contains(t.text, ".") {
+		p.fail(what + " without dots")
+	}
+	return p.word(what)
+}
+
+func (p *parser) literal() token { return p.take(tokenLiteral, "a literal in quotes") }
 
 // closers are the brackets that close others.
 var closers = map[string]string{"(": ")", "{": "}", "[": "]", "<": ">"}
@@ -149,7 +158,7 @@ func (p *parser) definition(doc *document) {
 	case "const":
 		p.next()
 		p.fieldType()
-		name := p.word("a name")
+		name := p.name("a name")
 		doc.Consts = append(doc.Consts, named{name.text, name.line})
 		p.expect("=")
 		p.constant()
@@ -157,20 +166,20 @@ func (p *parser) definition(doc *document) {
 	case "typedef":
 		p.next()
 		d := &typedef{Type: p.fieldType()}
-		name := p.word("a name")
+		name := p.name("a name")
 		d.Alias, d.Line, d.Annotations = name.text, name.line, p.annotations()
 		p.separator()
 		doc.Typedefs = append(doc.Typedefs, d)
 	case "enum":
 		p.next()
-		name := p.word("a name")
+		name := p.name("a name")
 		e := &enum{named: named{name.text, name.line}}
 		p.list("{", func() { e.Values = append(e.Values, p.enumValue(e.Values)) })
 		p.annotations()
 		doc.Enums = append(doc.Enums, e)
 	case "struct", "union", "exception":
 		p.next()
-		name := p.word("a name")
+		name := p.name("a name")
 		p.accept("xsd_all")
 		d := &structLike{Category: t.text, Name: name.text, Doc: t.doc, Line: name.line, Fields: p.fields("{")}
 		d.Annotations = p.annotations()
@@ -185,7 +194,7 @@ func (p *parser) definition(doc *document) {
 
 // enumValue reads a value. One without a number has that which follows the value before it.
 func (p *parser) enumValue(before []EnumValue) (v EnumValue) {
-	v.Name = p.word("a name").text
+	v.Name = p.name("a name").text
 	if n := len(before); n > 0 {
 		v.Number = before[n-1].Number + 1
 	}
@@ -239,7 +248,7 @@ func (p *parser) constant() {
 }
 
 func (p *parser) service() *service {
-	name := p.word("a name")
+	name := p.name("a name")
 	s := &service{Name: name.text, Line: name.line}
 	if p.accept("extends") {
 		s.Extends = p.word("a service").text
@@ -255,7 +264,7 @@ func (p *parser) function() *function {
 	if !p.accept("void") {
 		f.Type = p.fieldType()
 	}
-	name := p.word("a method's name")
+	name := p.name("a method's name")
 	f.Name, f.Line, f.Arguments = name.text, name.line, p.fields("(")
 	if p.accept("throws") {
 		f.Throws = p.fields("(")
@@ -283,7 +292,7 @@ func (p *parser) fields(open string) (list []*field) {
 		}
 		f.Type = p.fieldType()
 		p.accept("&")
-		name := p.word("a name")
+		name := p.name("a name")
 		f.Name, f.Line = name.text, name.line
 		if p.accept("=") {
 			f.HasDefault = true
