@@ -386,10 +386,10 @@ func TestOverloadedOutcome(t *testing.T) {
 		return noted(ctx)
 	}, func(b *bench) {
 		newCallee(b.t, b.rack, "down", rackaddr.Node(78), "Down") // which does not answer
-		client := testsvc.NewTestClient(b.server.Client("Down", rpc.WithPolicy(rpc.PolicyNone)))
 		ctx, cancel := context.WithCancel(b.t.Context())
 		var all sync.WaitGroup
 		for range rpcpacket.MaxBlocks * rpcpacket.BlockSlots / 2 { // as many as a node may have out to another one
+			client := testsvc.NewTestClient(b.server.Client("Down", rpc.WithPolicy(rpc.PolicyNone)))
 			all.Go(func() { _ = client.Ping(ctx) })
 		}
 		synctest.Wait()
