@@ -402,14 +402,18 @@ func (g *gen) writeRegister(s v1model.WriteRegister) {
 func (x *Executor) Register(name string, index int) ([]byte, error) {
 	var out []byte
 	err := x.registerCell(name, index, func(r *v1model.Register, cell []uint64) error {
-		v, w := new(big.Int), new(big.Int)
-		for i := len(cell) - 1; i >= 0; i-- {
-			v.Lsh(v, 64).Or(v, w.SetUint64(cell[i]))
-		}
-		out = v.FillBytes(make([]byte, (r.Width+7)/8))
+		out = cellBytes(r, func(i int) uint64 { return cell[i] })
 		return nil
 	}, nil)
 	return out, err
+}
+
+// cellBytes is what a cell has, whose words are given, the lowest first.
+func cellBytes(r *v1model.Register, word func(int) uint64) (b []byte) {
+	for i := words(r.Width) - 1; i >= 0; i-- {
+		b = binary.BigEndian.AppendUint64(b, word(i))
+	}
+	return b[len(b)-(r.Width+7)/8:]
 }
 
 // SetRegister implements datapath.Datapath.
@@ -472,11 +476,8 @@ func (x *Executor) Registers() (r Registers, err error) {
 func (r *Registers) Cell(name string, index int) ([]byte, error) {
 	for i, of := range r.prog.Registers {
 		if of.Name == name && index >= 0 && index < r.placed[i].cells {
-			at, v := r.placed[i].at+r.placed[i].stride*index, []byte(nil)
-			for word := words(of.Width) - 1; word >= 0; word-- {
-				v = binary.BigEndian.AppendUint64(v, binary.NativeEndian.Uint64(r.cells[at+8*word:]))
-			}
-			return v[len(v)-(of.Width+7)/8:], nil
+			at := r.placed[i].at + r.placed[i].stride*index
+			return cellBytes(of, func(i int) uint64 { return binary.NativeEndian.Uint64(r.cells[at+8*i:]) }), nil
 		}
 	}
 	return nil, datapath.ErrNotFound
