@@ -19,7 +19,6 @@ import (
 	"github.com/bifrost-rack/bifrost/p4switch/compare"
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 	"github.com/bifrost-rack/bifrost/p4switch/ebpf"
-	"github.com/bifrost-rack/bifrost/p4switch/inputs"
 	"github.com/bifrost-rack/bifrost/p4switch/shared/privilege"
 )
 
@@ -84,20 +83,7 @@ func TestKernel_Differential(t *testing.T) {
 		}
 		p.Counters(t, entries, replay)
 		derived, _ := onBoth(t, ebpf.Config{})
-		a := inputs.New(derived.Prog, s)
-		for range 60 {
-			if e, ok := a.Entry(); ok {
-				derived.Update(t, []datapath.Op{datapath.Insert, datapath.Insert, datapath.Modify, datapath.Delete}[a.IntN(4)], e)
-			}
-		}
-		for range 200 {
-			in, frame := a.Packet()
-			if least := 18 + 40; len(frame) < least { // shorter ones cannot be tested
-				frame = append(frame, make([]byte, least-len(frame))...)
-			}
-			derived.Check(t, datapath.Port(in), frame, replay)
-		}
-		derived.Counters(t, nil, replay)
+		derived.Derived(t, s, replay)
 	}
 }
 

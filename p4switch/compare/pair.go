@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
+	"github.com/bifrost-rack/bifrost/p4switch/inputs"
 	"github.com/bifrost-rack/bifrost/p4switch/interp"
 	"github.com/bifrost-rack/bifrost/p4switch/v1model"
 )
@@ -148,6 +149,28 @@ func (p *Pair) minimize(in datapath.Port, frame []byte) []byte {
 		}
 	}
 	return frame
+}
+
+// Derived compares both with entries and packets that are derived from the program, and then all counters.
+func (p *Pair) Derived(t testing.TB, seed uint64, replay string) {
+	t.Helper()
+	a := inputs.New(p.Prog, seed)
+	for range 60 {
+		if e, ok := a.Entry(); ok {
+			p.Update(t, []datapath.Op{datapath.Insert, datapath.Insert, datapath.Modify, datapath.Delete}[a.IntN(4)], e)
+		}
+	}
+	for range 200 {
+		in, frame := a.Packet()
+		p.Check(t, datapath.Port(in), Testable(frame), replay)
+	}
+	p.Counters(t, nil, replay)
+}
+
+// Testable pads a frame that is too short for a test run in the kernel to take it.
+func Testable(frame []byte) []byte {
+	const least = 18 + 40
+	return append(frame, make([]byte, max(0, least-len(frame)))...)
 }
 
 // Counters compares all counters of both.

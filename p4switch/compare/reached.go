@@ -123,9 +123,7 @@ func (p *Pair) Ways(t testing.TB, w *Reached, a *inputs.Maker, packets int, othe
 		if fit != nil {
 			fit(frame)
 		}
-		for len(frame) < 58 {
-			frame = append(frame, 0)
-		}
+		frame = Testable(frame)
 		kernel, golang, differ := p.Differs(in, frame)
 		way := <-s.Packets()
 		switch {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/p4switch/compare"
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
-	"github.com/bifrost-rack/bifrost/p4switch/inputs"
 	"github.com/bifrost-rack/bifrost/p4switch/internal/sample"
 	"github.com/bifrost-rack/bifrost/p4switch/shared/privilege"
 	"github.com/bifrost-rack/bifrost/p4switch/v1model"
@@ -132,18 +131,5 @@ func compareAny(t *testing.T, name string, prog *v1model.Program, seed uint64) {
 	replay := fmt.Sprintf("go test ./p4switch/ebpf -run 'TestDifferential_Any/^%s$' -seed %d -rounds 1", name, seed)
 	p := newPair(t, prog, 0)
 	p.Unordered = *compared != "" // copies leave in any order
-	a := inputs.New(prog, seed)
-	for range 60 {
-		if e, ok := a.Entry(); ok {
-			p.Update(t, []datapath.Op{datapath.Insert, datapath.Insert, datapath.Modify, datapath.Delete}[a.IntN(4)], e)
-		}
-	}
-	for range 200 {
-		in, frame := a.Packet()
-		if least := 18 + 40; len(frame) < least { // shorter ones cannot be tested
-			frame = append(frame, make([]byte, least-len(frame))...)
-		}
-		p.Check(t, datapath.Port(in), frame, replay)
-	}
-	p.Counters(t, nil, replay)
+	p.Derived(t, seed, replay)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/p4switch/compare"
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 	"github.com/bifrost-rack/bifrost/p4switch/inputs"
 )
@@ -38,9 +39,7 @@ func TestDifferential_Match(t *testing.T) {
 			}
 			for range 4 {
 				_, frame := a.Packet()
-				for len(frame) < 58 {
-					frame = append(frame, make([]byte, 58-len(frame))...)
-				}
+				frame = compare.Testable(frame)
 				if frame[0] > 5 {
 					frame[0] = byte(1 + a.IntN(5))
 				}
