@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 )
 
 // Blade is what every daemon is told about its blade.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 )
 
 // testBlade is a blade at a switch port, with the daemon's end of the control

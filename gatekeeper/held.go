@@ -7,8 +7,8 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/frame"
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 

@@ -13,9 +13,9 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 )
 
 // A memory machine that the configuration gives two blades is mirrored: each change

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/p4"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 
 	"pgregory.net/rapid"

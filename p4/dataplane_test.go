@@ -8,11 +8,11 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 	"github.com/bifrost-rack/bifrost/p4switch/interp"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 	"github.com/bifrost-rack/bifrost/p4switch/v1model"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )

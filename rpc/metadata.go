@@ -14,7 +14,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 

@@ -17,10 +17,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/bifrost-rack/bifrost/daemon"
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/guard"
 	"github.com/bifrost-rack/bifrost/internal/netio/linux"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 	"github.com/bifrost-rack/bifrost/p4switch/shared/metrics"
 	"github.com/bifrost-rack/bifrost/p4switch/shared/process"
 	"github.com/bifrost-rack/bifrost/p4switch/shared/sdnotify"

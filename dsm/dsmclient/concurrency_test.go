@@ -12,10 +12,10 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/memrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/p4switch/shared/bubble"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 )
 
 // Whoever waits may be the one who reads the network for all: it must not matter

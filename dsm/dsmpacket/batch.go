@@ -3,7 +3,7 @@ package dsmpacket
 import (
 	"encoding/binary"
 
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 )
 
 // A rack has 2^SlotBits region slots. The Gatekeeper gives them to nodes in batches, each on one memory machine. A node chooses slot and

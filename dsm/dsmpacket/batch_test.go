@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 )
 
 // FuzzSlots: the states of a batch's slots are what they were when they are written again, and no slot is live and free.

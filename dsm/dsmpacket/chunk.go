@@ -3,7 +3,7 @@ package dsmpacket
 import (
 	"encoding/binary"
 
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 )
 
 // Chunk is what one append to a ledger carries (design section 3): whole records, or a

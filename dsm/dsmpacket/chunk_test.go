@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 )
 
 func TestRecords(t *testing.T) {

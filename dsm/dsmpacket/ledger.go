@@ -6,7 +6,7 @@ import (
 	"math"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 )
 
 // LedgerOp is what is asked of a ledger: the argument of an OpLedger address.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 )
 
 // parseLedger reads what a datagram to or from an address carries.

@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 	"github.com/bifrost-rack/bifrost/p4switch/p4rt"
 	"github.com/bifrost-rack/bifrost/p4switch/shared/bubble"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 	"github.com/bifrost-rack/bifrost/p4switch/softswitch"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 )
 
 func TestRoundTripAndLayout(t *testing.T) {

@@ -3,7 +3,7 @@ package control
 import (
 	"hash/crc32"
 
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 )
 
 // A body that does not fit a packet is sent in parts, in bursts that the other side

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 )
 
 func TestInputRefuses(t *testing.T) {

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 )
 
 // In these scenes a blade of a pair loses its memory, and is filled from the other one while a program goes on. Something else

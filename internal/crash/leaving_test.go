@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 

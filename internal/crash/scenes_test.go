@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 )
 
 // lent is a program in which callees keep what they are lent for seconds, and must read the same there all the time. What

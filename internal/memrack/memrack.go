@@ -17,10 +17,10 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 )
 
 const prefix = rackaddr.DefaultDSMPrefix

@@ -9,10 +9,10 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4/rights"
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 )
 
 // Rights is a switch that judges what is about memory by the rights of docs/rights.md (package rights). It believes each sender who it is. A node

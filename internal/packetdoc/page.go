@@ -10,7 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/memory/fill"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"

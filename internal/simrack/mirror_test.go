@@ -20,11 +20,11 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/p4switch/shared/bubble"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 )
 
 // onPair runs f on a rack whose memory is one machine with two copies, and counts the

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 )
 
 // firstEphemeral is where ports for binds to port 0 begin.

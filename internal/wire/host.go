@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 )
 
 // HostConfig describes a host.

@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 )
 
 // queue is an endpoint's receive queue: a ring that grows up to its bound.

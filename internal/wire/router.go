@@ -1,8 +1,8 @@
 package wire
 
 import (
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 )
 
 // Router is the simplest switch, for unit tests: it knows every host's addresses

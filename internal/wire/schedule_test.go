@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 	"github.com/bifrost-rack/bifrost/p4switch/shared/bubble"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 )
 
 // virtual runs f with a scheduled wire in virtual time.

@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/rights"
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 	bpf "github.com/bifrost-rack/bifrost/p4switch/ebpf"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 	"github.com/bifrost-rack/bifrost/p4switch/shared/privilege"
 	"github.com/bifrost-rack/bifrost/p4switch/trace"
 	"github.com/cilium/ebpf"

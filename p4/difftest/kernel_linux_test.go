@@ -13,12 +13,12 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4switch/compare"
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 	"github.com/bifrost-rack/bifrost/p4switch/ebpf"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 	"github.com/bifrost-rack/bifrost/p4switch/shared/privilege"
 )
 

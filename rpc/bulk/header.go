@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 

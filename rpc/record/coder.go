@@ -3,7 +3,7 @@ package record
 import (
 	"encoding/binary"
 
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 )
 
 // A message says which regions its pointers name in lists behind the header, one for each call slot of the call. The switch reads them; it

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 )
 
 // TestListsOf: pointers become regions, each once, in the order of the first pointers into them, and regions pointers to their first bytes.

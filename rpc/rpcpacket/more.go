@@ -3,7 +3,7 @@ package rpcpacket
 import (
 	"encoding/binary"
 
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 )
 
 // MorePreface opens the payload of a first packet (FlagMore): Opening's Total (8) and Pushed (4 for the parts, 4 for the node).

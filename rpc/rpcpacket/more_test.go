@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 )
 
 // TestFirstIn: in the memory of its message a first packet is the same, and the payload is left as it was. A trailer takes memory of its own.

@@ -10,7 +10,7 @@ import (
 	"testing/iotest"
 
 	"github.com/bifrost-rack/bifrost/internal/netio"
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 )
 
 func TestLayoutMatchesCodec(t *testing.T) {

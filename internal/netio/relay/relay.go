@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/netio"
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 )
 
 // Layout is the header of a frame. The datagram follows.

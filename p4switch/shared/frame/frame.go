@@ -5,7 +5,7 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 )
 
 // Sizes of the headers in bytes.

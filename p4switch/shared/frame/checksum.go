@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 )
 
 // ErrChecksum says that a transport checksum is wrong; it wraps
@@ -21,7 +21,7 @@ func Fix(b []byte) error {
 	}
 	at, ok := checksumOffset(p.NextHeader)
 	if !ok {
-		return wirefmt.Errorf("frame: next header %d has no checksum that Bifröst knows", p.NextHeader)
+		return wirefmt.Errorf("frame: next header %d has no checksum that is known here", p.NextHeader)
 	}
 	if len(p.Payload) < at+2 {
 		return wirefmt.Errorf("frame: payload of %d bytes has no checksum", len(p.Payload))

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
-	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/wirefmt"
 )
 
 // UDP6 is a UDP datagram over IPv6 in an Ethernet frame.
@@ -18,8 +18,8 @@ type UDP6 struct {
 // Size is the frame's length in bytes.
 func (u UDP6) Size() int { return HeaderSize + len(u.Payload) }
 
-// Append appends the frame, with its checksum, to b. The payload must fit
-// netio.MaxDatagram.
+// Append appends the frame, with its checksum, to b. The payload may have
+// 65,527 bytes.
 func (u UDP6) Append(b []byte) []byte {
 	p := Packet{
 		DstMAC: u.DstMAC, SrcMAC: u.SrcMAC, Src: u.Src.Addr(), Dst: u.Dst.Addr(),

@@ -1,6 +1,6 @@
-// Package frame builds and takes apart the Ethernet frames of Bifröst: IPv6 in
-// Ethernet, UDP and ICMPv6 echo in IPv6, with their checksums. The virtual wire
-// speaks it, and so does the Gatekeeper, which gets and gives whole frames.
+// Package frame builds and takes apart Ethernet frames: IPv6 in Ethernet, UDP and
+// ICMPv6 echo in IPv6, with their checksums. Bifröst's virtual wire and Gatekeeper
+// use it, and so do tests of the switch.
 //
 //	| Ethernet 14 | IPv6 40 | UDP 8 | payload |
 //	  dst src type  ........  ports length sum
