@@ -509,9 +509,9 @@ func newRackTortureCmd(o *rackOptions) *cobra.Command {
 and clients a key-value service whose values are in the rack's memory. Two memory blades
 hold a copy each of it.
 
-For a time, kill and pause programs, compute blades, memory blades and the Gatekeeper at
-random. A memory blade is hit only while the other one has everything. Each kind of victim
-is hit at least once, even if that takes longer. At the end every account must have exactly
+For a time, kill and pause programs, compute blades, memory blades, the Gatekeeper and the
+switch's process (not bmv2) at random. A memory blade is hit only while the other one has
+everything. Each kind of victim is hit at least once, even if that takes longer. At the end every account must have exactly
 what was added to it, every value must be what was set last, and nothing may be left: no
 region, ledger, record, rule, node or call. Then the rack is removed.
 

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bifrost-rack/bifrost/rack"
+	"github.com/bifrost-rack/bifrost/rack/config"
+	"github.com/bifrost-rack/bifrost/rack/plan"
 )
 
 // executioner kills and pauses, one thing after the other. It belongs to one
@@ -18,12 +20,17 @@ import (
 type executioner struct {
 	t      *torture
 	random *rand.Rand
+	acts   []act
 	hurt   map[string]time.Time // blades, and when they are to be restored
 	memory memoryHit
 }
 
 func newExecutioner(t *torture) *executioner {
-	return &executioner{t: t, random: rand.New(rand.NewPCG(t.cfg.Seed, 0xbad)), hurt: map[string]time.Time{}}
+	x := &executioner{t: t, random: rand.New(rand.NewPCG(t.cfg.Seed, 0xbad)), acts: acts, hurt: map[string]time.Time{}}
+	if t.cfg.Switch != config.BMv2 {
+		x.acts = append(slices.Clone(acts), killSwitch)
+	}
+	return x
 }
 
 // mostHurt is how many compute blades are dead or paused at a time: of the four that
@@ -53,6 +60,10 @@ var acts = []act{
 	{"kill gatekeeper", 2, (*executioner).killGatekeeper},
 }
 
+// killSwitch is no act on bmv2, whose registers die with its process: with a blade that is away at that moment, a call may end as
+// permission denied then (docs/rights.md, section 8).
+var killSwitch = act{"kill switch", 2, (*executioner).killSwitch}
+
 // work does one act after the other, with pauses, until the time is over, and each at least
 // once.
 func (x *executioner) work(ctx, until context.Context) error {
@@ -60,7 +71,7 @@ func (x *executioner) work(ctx, until context.Context) error {
 		if !x.pause(ctx, 50*time.Millisecond, 500*time.Millisecond) {
 			return nil
 		}
-		of := acts
+		of := x.acts
 		if end, _ := until.Deadline(); until.Err() != nil {
 			if of = x.missing(); len(of) == 0 {
 				return nil
@@ -80,9 +91,9 @@ func (x *executioner) work(ctx, until context.Context) error {
 
 // missing returns the acts that were never done.
 func (x *executioner) missing() (missing []act) {
-	for i := range acts {
-		if x.t.done[acts[i].name] == 0 {
-			missing = append(missing, acts[i])
+	for _, a := range x.acts {
+		if x.t.done[a.name] == 0 {
+			missing = append(missing, a)
 		}
 	}
 	return missing
@@ -206,17 +217,39 @@ func (x *executioner) killGatekeeper(ctx context.Context) (bool, error) {
 		x.pause(ctx, 1, 20*time.Millisecond)
 	}
 	for range 1 + x.random.IntN(2) {
-		x.t.say("kill the Gatekeeper")
-		if err := x.t.cfg.Host.Fail(ctx, x.t.cfg.Name, "gatekeeper", rack.Kill); err != nil {
-			return false, err
-		}
-		x.pause(ctx, 1, x.t.cfg.Heartbeat)
-		if err := x.t.cfg.Host.Restore(ctx, x.t.cfg.Name, "gatekeeper"); err != nil {
+		if err := x.killForAMoment(ctx, plan.Gatekeeper); err != nil {
 			return false, err
 		}
 		x.pause(ctx, 1, 50*time.Millisecond)
 	}
 	return true, nil
+}
+
+// killSwitch kills the switch's process. One time out of three the Gatekeeper dies meanwhile, so that the next one meets a switch that
+// has just begun.
+func (x *executioner) killSwitch(ctx context.Context) (bool, error) {
+	if x.random.IntN(3) > 0 {
+		return true, x.killForAMoment(ctx, plan.Switch)
+	}
+	x.t.done["kill switch with gatekeeper"]++
+	return true, x.killForAMoment(ctx, plan.Switch, plan.Gatekeeper)
+}
+
+// killForAMoment kills the switch, the Gatekeeper or both, and brings them back in the same order, a heartbeat later at most.
+func (x *executioner) killForAMoment(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		x.t.say("kill the %s", name)
+		if err := x.t.cfg.Host.Fail(ctx, x.t.cfg.Name, name, rack.Kill); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		x.pause(ctx, 1, x.t.cfg.Heartbeat)
+		if err := x.t.cfg.Host.Restore(ctx, x.t.cfg.Name, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // heal restores all blades.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/rack/config"
 )
 
 // A memory blade is hit only if the other one has everything, and what the Gatekeeper says of
@@ -71,10 +73,21 @@ func TestNext(t *testing.T) {
 	if err := x.next(t.Context(), []act{{"fails", 1, try(0, true, failed)}}); !errors.Is(err, failed) {
 		t.Errorf("error %v", err)
 	}
+	x.acts = acts
 	for i := range acts[1:] {
 		x.t.done[acts[1+i].name]++
 	}
 	if missing := x.missing(); len(missing) != 1 || missing[0].name != acts[0].name {
 		t.Errorf("missing %v, want %s alone", missing, acts[0].name)
+	}
+}
+
+// The switch's process is a victim where its registers outlive it.
+func TestActs(t *testing.T) {
+	for kind, want := range map[config.Switch]bool{"": true, config.Bifrost: true, config.BMv2: false} {
+		x := newExecutioner(&torture{cfg: Config{Switch: kind}})
+		if got := slices.ContainsFunc(x.acts, func(a act) bool { return a.name == killSwitch.name }); got != want {
+			t.Errorf("switch %q: is killed: %v, want %v", kind, got, want)
+		}
 	}
 }

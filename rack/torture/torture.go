@@ -1,7 +1,7 @@
 // Package torture holds a rack of real processes to its word: services that must
 // not count anything twice are called by durable mains and plain clients, while
-// programs, compute blades, memory blades and the Gatekeeper are killed and paused at
-// random. In the end every account must have exactly what was added to it, every value
+// programs, compute blades, memory blades, the Gatekeeper and the switch's process are
+// killed or paused at random. In the end every account must have exactly what was added to it, every value
 // must be the one that was set, and nothing may be left.
 //
 //	c1  tellers: durable mains ─┐          ┌─ s1  Front ─▶ Counter
