@@ -115,9 +115,10 @@ func (w *works) measure(ctx context.Context, nodes int, e *report.Experiment) er
 }
 
 // count measures calls, and adds at a point what the components have done for each. It begins when the slots of regions that are freed, which
-// rest for a second, have come back: before that, a caller asks for ever more of them.
+// rest for a second, have come back: before that, a caller asks for ever more of them. It goes on for long, since CPU times are counted in hundredths
+// of a second, and to be asked for them costs the Gatekeeper several.
 func (w *works) count(ctx context.Context, pair *pair, ask agent.Measure, at report.Point, e *report.Experiment) error {
-	const warmup, measure = 50, 10 // as many as of one point of a contest
+	const warmup, measure = 50, 50 // times those of one point of a contest
 	e.Repeats, e.WarmupSeconds, e.MeasureSeconds = 1, warmup*w.Pace.Warmup.Seconds(), measure*w.Pace.Measure.Seconds()
 	ask.For = warmup * w.Pace.Warmup
 	if _, err := pair.client.Ask(ctx, agent.Request{Measure: &ask}); err != nil {
