@@ -345,7 +345,7 @@ func (n *Node) drainDirect(ctx context.Context) {
 // directExecution makes the execution of a direct call, or that of its next run, of which
 // the ledger knows what the former ones did.
 func (n *Node) directExecution(x *export, from netip.AddrPort, m *rpcpacket.Message, arguments uint64, known *record.Execution) *execution {
-	e := &execution{node: n, journal: new(journal), export: x, call: *m, from: from, arguments: arguments}
+	e := &execution{node: n, journal: &journal{life: n.life}, export: x, call: *m, from: from, arguments: arguments}
 	e.trunk.e = e
 	if m.Type == rpcpacket.Oneway {
 		e.account.got = n.regions.of(m) // the regions are its own

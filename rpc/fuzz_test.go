@@ -331,7 +331,7 @@ func FuzzJournal(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		j, err := newJournal(b)
+		j, err := newJournal(b, newLifetime("test"))
 		if err != nil {
 			return
 		}

@@ -31,6 +31,7 @@ type position struct{ branch, index uint32 }
 //	                                                  ▼
 //	                                                fresh ──▶ unwritten ──▶ ledger
 type journal struct {
+	life    *lifetime // of the node
 	mu      sync.Mutex
 	past    map[position]trailer.Section // not asked for again so far
 	last    map[uint32]uint32            // the highest index in past, by branch
@@ -45,9 +46,9 @@ type journal struct {
 }
 
 // newJournal returns the journal of an execution that is run again, from the entries
-// in the ledger; none make one of a first run. They are copied.
-func newJournal(b []byte) (*journal, error) {
-	j := new(journal)
+// in the ledger; none make one of a first run. They are copied. The lifetime is the node's.
+func newJournal(b []byte, life *lifetime) (*journal, error) {
+	j := &journal{life: life}
 	if len(b) == 0 {
 		return j, nil
 	}
@@ -210,8 +211,12 @@ func (j *journal) fail(op, format string, args ...any) *Error {
 	return j.diverge(op, format, args...)
 }
 
-// diverge is fail for whoever holds the lock.
+// diverge is fail for whoever holds the lock. What a re-run comes to when its node has ended says nothing about it: all that it
+// does fails then.
 func (j *journal) diverge(op, format string, args ...any) *Error {
+	if over := j.life.isOver(); over != nil && j.failed == nil {
+		return plain(op, over)
+	}
 	if j.failed == nil {
 		j.failed = fault.New(Nondeterminism, op, format, args...)
 	}
@@ -226,11 +231,11 @@ func (j *journal) failure() *Error {
 }
 
 // close judges the execution at its end, by its outcome: it must have done all that it did before, unless
-// it has failed because memory is away or lost, which it was not before.
+// it has failed because memory is away or lost, which it was not before, or its node has ended.
 func (j *journal) close(code Code) *Error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if code == Unavailable || code == NoSpace || j.full != nil {
+	if code == Unavailable || code == NoSpace || j.full != nil || j.life.isOver() != nil {
 		return j.failed
 	}
 	if j.failed == nil && len(j.past) > 0 {

@@ -102,7 +102,7 @@ func Main(ctx context.Context, node *Node, name string, f func(ctx context.Conte
 	}
 	e.trunk.index = past.index
 	e.main.epoch.Store(past.index)
-	if e.journal, err = newJournal(past.journal); err != nil {
+	if e.journal, err = newJournal(past.journal, node.life); err != nil {
 		return &Error{Code: Internal, Op: op, Msg: "malformed journal", Err: err}
 	}
 	defer e.keepSent()

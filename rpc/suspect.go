@@ -108,7 +108,7 @@ func (x *export) again(known *record.Execution, a *alone) bool {
 	m.Attempt = uint16(min(known.Begun.Attempt+1, maxAttempts)) //nolint:gosec // bounded
 	e := n.directExecution(x, netip.AddrPortFrom(netip.AddrFrom16(known.Begun.Caller), rackaddr.PortRPC), &m, known.Begun.Arguments, known)
 	e.alone = a
-	if e.journal, _ = newJournal(known.Journal); e.journal == nil {
+	if e.journal, _ = newJournal(known.Journal, n.life); e.journal == nil {
 		n.log.Error("rpc: the ledger has a journal that is none", "call", m.Call.String())
 		return false
 	}

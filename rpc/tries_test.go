@@ -17,7 +17,7 @@ import (
 func TestTriesInTheLedger(t *testing.T) {
 	n := &Node{self: join.Identity{Incarnation: 1}, log: slog.New(slog.DiscardHandler)}
 	n.ledger = newLedger(n)
-	journal, err := newJournal(nil)
+	journal, err := newJournal(nil, newLifetime("test"))
 	if err != nil {
 		t.Fatal(err)
 	}
