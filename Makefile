@@ -7,9 +7,10 @@ PREFIX  ?= /usr/local
 BIN     ?= bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-# How long "fuzz" tries each target, and "explore-fresh" new programs, or with FRESHCASES how many cases.
+# How long "fuzz" tries each target, "explore-fresh" new programs, or with FRESHCASES how many cases, and "validate" all programs together (of CPU).
 FUZZTIME ?= 1m
 FRESHTIME ?= 1h
+VALIDATETIME ?= 1h
 FRESHCASES ?=
 # The modules of go.work.
 ALL     := ./... ./bench/... ./checks/... ./internal/crash/... ./p4switch/...
@@ -87,8 +88,8 @@ proof: ## what the P4 program promises, proved for all packets and tables; "unit
 	$(GO) test $(TESTFLAGS) -v ./p4/proof | sed -n 's/^ *proof_test.go:[0-9]*: //; /^=== RUN/d; p'
 	/usr/bin/python3 p4/proof/prove.py --rights all
 
-validate: ## the eBPF of each program in the tests, compared with its model by Z3; by hand. "unit" does the small ones
-	$(GO) test -count=1 -timeout 0 -run TestValidated -v ./p4switch/ebpf -validate-all -validate $(CURDIR)/p4/bifrost.json
+validate: ## the eBPF of each program in the tests, compared with its model by Z3 for VALIDATETIME of CPU (1h); by hand. "unit" does the small ones
+	$(GO) test -count=1 -timeout 0 -run 'TestValidated$$' -v ./p4switch/ebpf -validate-all -validate-budget $(VALIDATETIME) -validate $(CURDIR)/p4/bifrost.json
 
 tidy: ## go mod tidy for all modules, against this checkout
 	scripts/tidy.sh

@@ -124,15 +124,21 @@ func (p *Pair) Ways(t testing.TB, w *Reached, a *inputs.Maker, packets int, othe
 			fit(frame)
 		}
 		frame = Testable(frame)
-		kernel, golang, differ := p.Differs(in, frame)
-		way := <-s.Packets()
-		switch {
-		case !differ:
+		same := p.Same(t, in, frame, replay)
+		if way := <-s.Packets(); same {
 			w.Add(way)
-		case !tooShort(golang):
-			t.Fatalf("port %d, packet %x\nkernel: %q\nGo:     %q\nreplay: %s", in, frame, kernel, golang, replay)
 		}
 	}
+}
+
+// Same runs a packet on both, which must do the same; it returns false if the kernel cannot show what it does.
+func (p *Pair) Same(t testing.TB, in datapath.Port, frame []byte, replay string) bool {
+	t.Helper()
+	kernel, golang, differ := p.Differs(in, frame)
+	if differ && !tooShort(golang) {
+		t.Fatalf("port %d, packet %x\nkernel: %q\nGo:     %q\nreplay: %s", in, frame, kernel, golang, replay)
+	}
+	return !differ
 }
 
 // tooShort tells whether a frame leaves that is too short for a test run in the kernel to show: shorter than an Ethernet header.

@@ -11,7 +11,9 @@ Machine.paths() runs the code on a frame of any length whose every byte is a var
 What is not known here ends a path with GivenUp, which says why.
 """
 import base64
+import collections
 import contextlib
+import random
 import struct
 
 import z3
@@ -151,7 +153,7 @@ class State:
         self.least = 14       # how long the frame that came is at least
         self.array = None     # the registers
         self.counted = []     # (map, cell, offset, how much) of counters
-        self.digests = []     # the bytes of each digest
+        self.digests = []     # the bytes of each digest; of each message the text, then bytes
         self.out = None       # the interface's index
         self.result = None    # what the program returns
         self.lost = None      # the counter of a documented bound that counts the packet
@@ -206,27 +208,43 @@ SIZE = {0x00: 4, 0x08: 2, 0x10: 1, 0x18: 8}
 class Machine:
     """A listing (p4switch/ebpf/validated_test.go), and what the tables may say."""
 
-    def __init__(self, listing, tables, solver):
+    def __init__(self, listing, tables, solver, pulse):
         self.code = decode(base64.b64decode(listing["code"]))
         self.maps = {m["fd"]: m for m in listing["maps"]}
         self.tables = tables  # facts(table, key) of entries
         self.key_at, self.entry_at = listing["key"], listing["entry"]
+        self.messages = listing["messages"] or []
         self.solver = solver
+        self.pulse = pulse   # is called before each question to the solver; what it raises ends the search
         self.witness = None  # a packet, and tables, that go the way so far
         self.about_length = {}
         self.ran = set()  # the instructions that some path has run
+        self.covering = False  # whether paths() leaves out what it has taken before
+        self.sides = []  # the choices of the way so far: (instruction, which)
+        self.taken = collections.Counter()  # how often paths() took each
+        self.beyond = collections.defaultdict(set)  # those that were met on ways with it, later
+        self.chance = random.Random(1)
+        self.open = 0  # how many choices of the way so far are still to be tried
+        self.facts = {}  # what the solver has been told of the way so far, by Z3's numbers
 
     # ---- ways on
+
+    def ask(self):
+        """What the solver says of all that it has been told."""
+        self.pulse()
+        return self.solver.check()
 
     @contextlib.contextmanager
     def told(self, *facts):
         """Has the solver told some facts meanwhile. What it yields is whether they are possible."""
         kept = self.witness
+        new = {f.get_id(): f for f in facts if f.get_id() not in self.facts}
         self.solver.push()
         try:
             self.solver.add(*facts)
+            self.facts.update(new)
             if self.witness is None or not all(self.holds(f) for f in facts):
-                answer = self.solver.check()
+                answer = self.ask()
                 self.witness = self.solver.model() if answer == z3.sat else None
                 yield answer != z3.unsat
             else:
@@ -234,6 +252,8 @@ class Machine:
         finally:
             self.solver.pop()
             self.witness = kept
+            for f in new:
+                del self.facts[f]
 
     def holds(self, condition):
         """Whether a condition holds of the packet, and the tables, that are known to go the way so far."""
@@ -245,10 +265,42 @@ class Machine:
         if z3.is_true(condition) or z3.is_false(condition):
             yield z3.is_true(condition)
             return
+        other = z3.simplify(z3.Not(condition))
+        if condition.get_id() in self.facts or other.get_id() in self.facts:
+            yield condition.get_id() in self.facts
+            return
         for value in (first, not first):
-            with self.told(condition if value else z3.simplify(z3.Not(condition))) as possible:
+            with self.told(condition if value else other) as possible:
                 if possible:
                     yield value
+
+    def split(self, s, condition):
+        """The truth values that a condition may have at an instruction, one that was never taken first. Two are two ways of the code."""
+        at = s.at
+        first = self.either(at) if self.taken[at, True] and self.taken[at, False] else not self.taken[at, True]
+        for value in self.ways(condition, first):
+            more = not (self.covering and self.taken[at, not value])
+            yield from self.side(at, value, int(more and value == first))
+            if self.covering and self.taken[at, not value]:
+                return
+
+    def either(self, at):
+        """A side of a branch by chance: half of the time the more often, the more different sides were met beyond it."""
+        yes, no = len(self.beyond[at, True]), len(self.beyond[at, False])
+        return self.chance.random() < self.chance.choice([0.5, (yes + 1) / (yes + no + 2)])
+
+    def side(self, at, which, more):
+        """A choice of the code, while the way goes on with it; more is how many others are to be tried."""
+        self.taken[at, which] += 1
+        for earlier in self.sides:
+            self.beyond[earlier].add((at, which))
+        self.sides.append((at, which))
+        self.open += more
+        try:
+            yield which
+        finally:
+            self.sides.pop()
+            self.open -= more
 
     def always(self, claim):
         """Whether a claim holds of all packets of the path."""
@@ -258,16 +310,16 @@ class Machine:
         with self.told(z3.Not(claim)) as possible:
             return not possible
 
-    def values(self, state, e, most=48):
-        """All values that a number may have, each with the solver told so."""
+    def values(self, s, e, most=48):
+        """All values that a number may have at an instruction, each with the solver told so. Several are as many ways of the code."""
         if isinstance(e, int):
             yield e
             return
-        e = wide(e, state.least)
+        e = wide(e, s.least)
         found = []
         self.solver.push()
         try:
-            while (answer := self.solver.check()) != z3.unsat:
+            while (answer := self.ask()) != z3.unsat:
                 if answer == z3.unknown:
                     raise GivenUp("the solver does not know")
                 v = self.solver.model().eval(e, model_completion=True).as_long()
@@ -277,9 +329,12 @@ class Machine:
                 self.solver.add(e != v)
         finally:
             self.solver.pop()
-        for v in found:
+        at = s.at
+        if self.covering:  # those that were never taken, or any one
+            found = [v for v in found if not self.taken[at, v]] or [self.chance.choice(sorted(found))]
+        for i, v in enumerate(found):
             with self.told(e == v):
-                yield v
+                yield from self.side(at, v, len(found) - i - 1)
 
     def learn(self, state, condition):
         """Notes how long the frame is at least now."""
@@ -304,9 +359,13 @@ class Machine:
 
     # ---- paths
 
-    def paths(self):
-        """All ways through the code: (state, None), or (state, why it is given up). Of those given up nobody knows how many ways go on."""
-        self.solver.add(z3.ULE(LEN, LONGEST), PORT != DROP_PORT)
+    def paths(self, covering):
+        """All ways through the code: (state, None), or (state, why it is given up). Of those given up nobody knows how many ways go on.
+
+        Covering, it goes to both sides of a branch once, and then to either of them by chance: a few ways, on which is each side that it has come to.
+        When it is called again it goes others, and may come to more.
+        """
+        self.covering = covering
         kind = z3.Concat(packet(12), packet(13))
         for tagged in (False, True):
             s = State()
@@ -316,7 +375,8 @@ class Machine:
                 s.least = 18
                 s.head, s.tail, s.tag = [packet(i) for i in range(12)], 16, [packet(i) for i in range(12, 16)]
             with self.told(z3.UGE(LEN, s.least), *([z3.Or(kind == 0x8100, kind == 0x88A8)] if tagged else [])):
-                yield from self.run(s)
+                for _ in self.side(0, tagged, int(not tagged)):
+                    yield from self.run(s)
 
     def run(self, s):
         try:
@@ -359,7 +419,7 @@ class Machine:
     def fork(self, s, condition, off):
         if s.forks == FORKS:
             raise GivenUp(f"more than {FORKS} branches that go both ways")
-        for taken in self.ways(condition, first=s.at + off not in self.ran):
+        for taken in self.split(s, condition):
             n = s.copy()
             n.forks += 1
             n.at += off if taken else 0
@@ -682,7 +742,7 @@ class Machine:
         e = z3.BitVecVal(index, 32) if isinstance(index, int) else index
         if kind == "members":
             e = self.tables.key(name, elements, s.least)
-            for there in self.ways(self.tables.member(name, e)):
+            for there in self.split(s, self.tables.member(name, e)):
                 n = s.copy()
                 n.regs[0] = Pointer(("entry", name, e), 0) if there else 0
                 with self.told(*self.tables.facts(name, e) if there else []):
@@ -694,7 +754,7 @@ class Machine:
             return
         if kind not in ("ports", "port_stats", "counter", "direct", "hits"):
             raise GivenUp(f"the map {name}")
-        for inside in self.ways(z3.ULT(e, m["entries"])):
+        for inside in self.split(s, z3.ULT(e, m["entries"])):
             n = s.copy()
             if not inside:
                 n.regs[0] = 0
@@ -722,7 +782,7 @@ class Machine:
         for n in self.values(s, s.regs[4]):
             if not isinstance(at, int):
                 raise GivenUp("bytes that are written somewhere")
-            for inside in self.ways(z3.UGE(wide(s.length(), 0), at + n)):
+            for inside in self.split(s, z3.UGE(wide(s.length(), 0), at + n)):
                 c = s.copy()
                 c.regs[0] = 0 if inside else -14 & MASK
                 if inside:
@@ -791,7 +851,7 @@ class Machine:
         for n in self.values(s, s.regs[2]):
             n = signed(n)
             s.fresh += 1
-            for made in self.ways(z3.Bool(f"room#{s.fresh}")):
+            for made in self.split(s, z3.Bool(f"room#{s.fresh}")):
                 c = s.copy()
                 c.regs[0] = 0 if made else -524 & MASK
                 if made and n > 0:
@@ -853,7 +913,11 @@ class Machine:
         m = self.maps.get(s.regs[1].region[1])
         if m is None or m["name"] != "digests" or not isinstance(s.regs[3], int):
             raise GivenUp("a message")
-        s.digests.append([self.element(s, s.regs[2], k) for k in range(s.regs[3])])
+        what = [self.element(s, s.regs[2], k) for k in range(s.regs[3])]
+        kind = self.number(what[:4])
+        if isinstance(kind, int) and 0 <= kind < len(self.messages) and self.messages[kind]:
+            what = [self.messages[kind], *what[8:]]
+        s.digests.append(what)
         s.regs[0] = 0
         yield s
 
@@ -868,7 +932,7 @@ class Machine:
         key = z3.simplify(z3.Concat(*words) if len(words) > 1 else words[0])
         s.asked.append((table, key))
         with self.told(*self.tables.facts(table, key)):
-            for found in self.ways(self.tables.word(table, key, 8, 4) == 1):
+            for found in self.split(s, self.tables.word(table, key, 8, 4) == 1):
                 n = s.copy()
                 if found:
                     n.memory["stack"].update({told.offset + 16 + k: int(k == 0) for k in range(8)})

@@ -11,6 +11,7 @@ from machine import CRC16, CRC32, DROP_PORT, LEN, PORT, GivenUp, Slice, join, pa
 from symbolic import ARITHMETIC, COMPARISON as UNSIGNED, WIDE, Program, fit, truth
 
 
+FAILED = "an assertion has failed"  # as a message
 MEMBER, GROUP = (1 << 31) - 2, (1 << 31) - 1  # what entries of a table with an action profile name in the place of an action
 
 
@@ -24,7 +25,8 @@ class Way:
         self.error = "NoError"
         self.digest = None
         self.counted = []      # (counter, cell, offset, how much)
-        self.digests = []
+        self.digests = []      # bytes of each; of a message the text, then bytes
+        self.gone = False      # an assertion has failed
         self.array = None
         self.asked = []        # (table, key) of each lookup
 
@@ -169,6 +171,36 @@ class Model(Program):
         head = int.from_bytes((8 * size).to_bytes(4, "little"), "big") << 8 | 1
         return z3.simplify(z3.Concat(z3.BitVecVal(head, 40), *fields) if fields else z3.BitVecVal(head, 40))
 
+    def entry(self, m, name, key):
+        """The entry that a key finds in a table, as a solution of the solver has it: its fields and arguments as numbers. None is no entry but the default."""
+        def number(e):
+            return m.eval(e, model_completion=True).as_long()
+        t = self.tables.get(name)
+        if t is None or t["type"] != "simple" or number(self.word(name, key, 8, 4)) != 1:
+            return None
+        chosen = number(self.word(name, key, 0, 4))
+        action = next((a for n, a in self.numbered(t) if n == chosen), None)
+        if action is None:
+            return None
+        whole, at, match = number(key), 0, {}
+        searched = self.searched(t)
+        for last in (True, False):  # from the key's end
+            for i, k in reversed(list(enumerate(t["key"]))):
+                lpm = k["match_type"] == "lpm" and not searched
+                if lpm != last:
+                    continue
+                width = 1 if k["target"][1] == "$valid$" else self.width(*k["target"])
+                room = -(-width // 64) * 64 if searched else -(-width // 8) * 8
+                match[i] = whole >> at & (1 << room) - 1
+                if lpm:
+                    match[i] >>= room - width
+                at += room
+        args = []
+        for place, width in self.arguments(action):
+            words = [number(self.word(name, key, place + 8 * k, 8)) for k in range((width + 63) // 64)]
+            args.append(sum(w << 64 * k for k, w in enumerate(words)))
+        return {"table": name, "match": [str(match[i]) for i in range(len(t["key"]))], "action": self.actions[action]["name"], "params": [str(v) for v in args]}
+
     # ---- ways on
 
     def ways(self, condition):
@@ -188,6 +220,9 @@ class Model(Program):
                     yield from self.left(y)
 
     def left(self, way):
+        if way.gone:
+            yield End(way)
+            return
         if way.digest is not None:
             way = way.copy()
             way.digests.append(self.sample(way))
@@ -204,6 +239,9 @@ class Model(Program):
                 self.put(w, "standard_metadata", "egress_spec", z3.BitVecVal(0, 9))
                 self.put(w, "standard_metadata", "packet_length", z3.Extract(31, 0, LEN + way.grown))
                 for x in self.controlled(w, "egress"):
+                    if x.gone:
+                        yield End(x)
+                        continue
                     for gone in self.ways(self.get(x, "standard_metadata", "egress_spec") == DROP_PORT):
                         if gone:
                             yield End(x)
@@ -549,6 +587,18 @@ class Model(Program):
             elif op == "exit":
                 yield way, True
                 return
+            elif op == "log_msg":
+                way.digests.append([a[0]["value"]] + [b for e in a[1]["value"] for b in self.argument(way, e, args)])
+            elif op in ("assert", "assume"):
+                for holds in self.ways(truth(self.value(way, a[0], args))):
+                    w = way.copy()
+                    if holds:
+                        yield from self.statements(w, ops, args, at, steps)
+                        continue
+                    w.digests.append([FAILED])
+                    w.gone = True
+                    yield w, True
+                return
             elif op == "generate_digest":
                 way.digest = int(a[1]["value"], 16)
             elif op == "modify_field_with_hash_based_offset":
@@ -570,6 +620,13 @@ class Model(Program):
             else:
                 raise GivenUp(f"the primitive {op}")
         yield way, False
+
+    def argument(self, way, e, args):
+        """A number in a message: its words, the lowest byte first."""
+        if e["type"] != "field":
+            raise GivenUp("a message with what is no field")
+        v = self.wide(self.value(way, e, args))
+        return [z3.simplify(z3.Extract(8 * k + 7, 8 * k, v)) for k in range((self.width(*e["value"]) + 63) // 64 * 8)]
 
     def add(self, way, header):
         if self.metadata[header] or way.valid.get(header):

@@ -4,7 +4,8 @@
     p4switch/validate/validate.py LISTING...     listings that p4switch/ebpf/validated_test.go writes
 
 Each way through the code (machine.py) is compared with what the model (model.py) does with the same packets: whether and where the packet leaves, its
-bytes, counters, registers, digests. A way is proved, refuted by a packet, or given up, with the reason. Needs Debian's python3-z3.
+bytes, counters, registers, digests. A way is proved, refuted by a packet, or given up, with the reason. First come so few ways that each branch is gone to
+both sides, then all the others until the time is over. Needs Debian's python3-z3.
 """
 import argparse
 import collections
@@ -19,32 +20,74 @@ except ImportError:
     sys.exit("validate.py: no z3 for this Python: apt-get install python3-z3, and run it with /usr/bin/python3")
 
 import symbolic
-from machine import DROP, INDEX, LEN, PORT, REDIRECT, GivenUp, Machine, Slice, Wrong, byte, packet, wide
+from machine import DROP, DROP_PORT, INDEX, LEN, LONGEST, PORT, REDIRECT, GivenUp, Machine, Slice, Wrong, byte, packet, wide
 from model import Model
 
 PATIENCE = 3_000_000  # what the solver may spend on a question: some seconds, in units that do not depend on the machine
+VAIN = 16             # after so many rounds of few ways that come to no other side of a branch, all ways are looked at
+EVERY = 10            # seconds of CPU between two lines that say how far it has come
+PACKETS, TESTED = 2000, 1500  # how many packets of ways that are given up a report has, and how long they are at most
+
+
+class Over(Exception):
+    """The time is over."""
 
 
 class Comparison:
     """One program, way by way."""
 
-    def __init__(self, listing):
+    def __init__(self, listing, seconds, patience, progress):
+        self.began = time.process_time()
+        self.until, self.next, self.progress = self.began + seconds, self.began + EVERY, progress
         self.solver = z3.SimpleSolver()
-        self.solver.set("rlimit", PATIENCE)
-        source = json.load(open(listing["program"], encoding="utf-8"))
+        self.solver.set("rlimit", patience)
+        self.program = listing["program"]
+        source = json.load(open(self.program, encoding="utf-8"))
         self.model = Model(source, listing)
-        self.machine = Machine(listing, self.model, self.solver)
+        self.machine = Machine(listing, self.model, self.solver, self.pulse)
         self.model.machine = self.machine
         self.proved, self.wrong = 0, []
         self.given_up = collections.Counter()
+        self.known = set()    # the ways of which a verdict is known, while few ways are gone
+        self.sides = set()    # of branches, on ways that are proved
+        self.packets = []     # of ways that are given up
+        self.few = None       # how many ways were enough to go each branch to both sides, and how many sides those that are proved have
+        self.whole = False    # whether all ways were looked at
 
-    def run(self, seconds):
-        """Looks at ways until so many seconds of CPU have passed; returns whether it has seen all."""
-        until = time.process_time() + seconds
+    def pulse(self):
+        now = time.process_time()
+        if now > self.until:
+            raise Over
+        if now > self.next:
+            self.next = now + EVERY
+            done = self.proved + self.given_up.total()
+            print(f"{self.program}: {self.proved} of {done} ways are proved, {'at least ' if self.machine.open else ''}{done + self.machine.open} are to be looked at; "
+                  f"{len(self.sides)} sides of branches; {now - self.began:.0f} s", file=self.progress, flush=True)
+
+    def run(self):
+        """Looks at ways until the time is over."""
+        self.solver.add(z3.ULE(LEN, LONGEST), PORT != DROP_PORT)
+        try:
+            vain = 0
+            while vain < VAIN:
+                before = len(self.machine.taken)
+                self.look(covering=True)
+                vain = vain + 1 if len(self.machine.taken) == before else 0
+            self.few = len(self.known), len(self.sides)
+            self.look(covering=False)
+            self.whole = True
+        except Over:
+            pass
+        except (Refuted, Wrong) as e:
+            self.wrong.append(e)
+
+    def look(self, covering):
+        """Looks at a few ways, or at all of which no verdict is known."""
         array = z3.Array("registers", z3.BitVecSort(64), z3.BitVecSort(64))
-        for state, why in self.machine.paths():
-            if time.process_time() > until:
-                return False
+        for state, why in self.machine.paths(covering):
+            way = (state.at, *self.machine.sides)
+            if way in self.known:
+                continue
             try:
                 if why is not None:
                     raise GivenUp(why)
@@ -54,16 +97,39 @@ class Comparison:
                 for end in self.model.ends(array, state.sums):
                     self.compare(state, end)
                     ends += 1
-                if ends == 0 and self.solver.check() != z3.unsat:
+                if ends == 0 and self.machine.ask() != z3.unsat:
                     raise Wrong("the model does nothing with packets of a way")
             except GivenUp as e:
                 self.given_up[str(e)] += 1
-            except Refuted as e:
-                self.wrong.append(e)
-                return True
+                self.keep_packet(state)
             else:
                 self.proved += 1
-        return True
+                self.sides.update(self.machine.sides)
+            if covering:
+                self.known.add(way)
+
+    def keep_packet(self, state):
+        """Keeps a packet of a way that is given up, with the entries that its tables have then, so that it can be tested."""
+        if len(self.packets) == PACKETS:
+            return
+        with self.machine.told(z3.ULE(LEN, max(state.least, TESTED))):
+            m = self.machine.witness
+            if m is None:
+                return
+            n = m.eval(LEN, model_completion=True).as_long()
+            entries = {}
+            for table, key in state.asked:
+                e = self.model.entry(m, table, key)
+                if e is not None:
+                    entries[table, *e["match"]] = e
+            self.packets.append({"port": m.eval(PORT, model_completion=True).as_long(), "entries": list(entries.values()),
+                                 "frame": bytes(m.eval(packet(i), model_completion=True).as_long() for i in range(n)).hex()})
+
+    def report(self):
+        """What was found, for those who make tables of it."""
+        return {"proved": self.proved, "given_up": dict(self.given_up.most_common()), "few": self.few, "whole": self.whole, "wrong": [str(e) for e in self.wrong],
+                "ran": len(self.machine.ran), "code": sum(i is not None for i in self.machine.code), "sides": len(self.sides), "all_sides": len(self.machine.taken),
+                "seconds": round(time.process_time() - self.began, 1), "packets": self.packets}
 
     def compare(self, state, end):
         """Raises Refuted, or GivenUp if the solver does not know."""
@@ -78,12 +144,12 @@ class Comparison:
         self.solver.push()
         try:
             self.solver.add(z3.Not(z3.And([c for _, c in unclear])), *[known for _, _, known in state.sums])
-            found = self.solver.check()
+            found = self.machine.ask()
             if found == z3.unsat:
                 return
             if found != z3.unknown and state.sums:  # what the variables stand for has not been told yet
                 self.solver.add(*[v == of for v, of, _ in state.sums])
-                found = self.solver.check()
+                found = self.machine.ask()
                 if found == z3.unsat:
                     return
             if found == z3.unknown:
@@ -105,7 +171,8 @@ class Comparison:
         for mine, theirs in zip(state.digests, w.digests):
             yield "how long its digest is", len(mine) == len(theirs)
             for k, (a, b) in enumerate(zip(mine, theirs)):
-                yield f"byte {k} of its digest", byte(a, state.least) == b
+                message = isinstance(a, str) or isinstance(b, str)
+                yield f"byte {k} of its digest", type(a) is type(b) and a == b if message else byte(a, state.least) == b
         yield "how often it is counted", len(state.counted) == len(w.counted)
         for (m, cell, at, n), (name, place, offset, amount) in zip(state.counted, w.counted):
             yield "which counter counts it", m == name and at == offset
@@ -179,38 +246,38 @@ class Refuted(Exception):
         return bytes(m.eval(byte(e, least), model_completion=True).as_long() for e in elements).hex()
 
 
-def validate(file, seconds, out):
+def validate(file, a):
+    """Looks at a program, prints what is found, and returns a report."""
     listing = json.load(open(file, encoding="utf-8"))
     name = listing["program"]
-    start = time.process_time()
     try:
-        c = Comparison(listing)
+        c = Comparison(listing, a.seconds, a.patience, sys.stderr)
     except symbolic.Unsupported as e:
-        print(f"{name}: 0 of 1 ways are proved\n    1 given up: {e}, of which the model knows nothing", file=out)
-        return True
-    try:
-        whole = c.run(seconds)
-    except Wrong as e:
-        c.wrong.append(e)
-        whole = True
-    took = time.process_time() - start
-    ways = c.proved + sum(c.given_up.values())
-    code = sum(i is not None for i in c.machine.code)
-    print(f"{name}: {c.proved} of {ways} ways are proved{'' if whole else ', and the time was over before the last one'}; "
-          f"{len(c.machine.ran)} of {code} instructions; {took:.1f} s of CPU", file=out)
+        print(f"{name}: none of its ways is looked at: {e}, of which the model knows nothing")
+        return {"proved": 0, "given_up": {}, "unknown": str(e), "wrong": [], "packets": []}
+    c.run()
+    r = c.report()
+    print(f"{name}: {c.proved} of {c.proved + c.given_up.total()} ways are proved{'' if c.whole else ', and the time was over before the last one'}; "
+          f"{r['sides']} of {r['all_sides']} sides of branches are on them; {r['ran']} of {r['code']} instructions were run; {r['seconds']} s of CPU")
     for why, n in c.given_up.most_common():
-        print(f"    {n} given up: {why}", file=out)
+        print(f"    {n} given up: {why}")
     for e in c.wrong:
-        print(f"  WRONG: {e}", file=out)
-    return not c.wrong
+        print(f"  WRONG: {e}")
+    return r
 
 
 def main():
     args = argparse.ArgumentParser(description=__doc__.split("\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("--seconds", type=float, default=600, help="how long to look at a program, in seconds of CPU")
+    args.add_argument("--patience", type=int, default=PATIENCE, help="what the solver may spend on a question, in its own units")
+    args.add_argument("--report", help="a file for what is found, in JSON: a list of one object for each listing")
     args.add_argument("listing", nargs="+")
     a = args.parse_args()
-    return all([validate(f, a.seconds, sys.stdout) for f in a.listing])
+    reports = [validate(f, a) for f in a.listing]
+    if a.report:
+        with open(a.report, "w", encoding="utf-8") as f:
+            json.dump(reports, f)
+    return not any(r["wrong"] for r in reports)
 
 
 def whole_stack():
