@@ -15,6 +15,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 	"github.com/bifrost-rack/bifrost/p4switch/internal/sample"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 )
@@ -29,7 +30,7 @@ var (
 
 // datagram is a frame from node A to node B.
 func datagram(port uint16) []byte {
-	return sample.UDP{Src: netip.AddrPortFrom(nodeA, 1), Dst: netip.AddrPortFrom(nodeB, port), Payload: []byte("x")}.Append(nil)
+	return frame.UDP6{Src: netip.AddrPortFrom(nodeA, 1), Dst: netip.AddrPortFrom(nodeB, port), Payload: []byte("x")}.Append(nil)
 }
 
 func whole(a netip.Addr) datapath.Match {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 	"github.com/bifrost-rack/bifrost/p4switch/internal/sample"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 )
 
 // told is a sink that hands digests on.
@@ -27,7 +28,7 @@ func memoryHome() datapath.Entry {
 // denied is a request of node A to read what it does not own, which the program tells by a digest.
 func denied(request byte) []byte {
 	memory := netip.AddrPortFrom(sample.Region{Slot: 20_099, Generation: 1}.Address(sample.Read), sample.PortMemory)
-	return sample.UDP{Src: netip.AddrPortFrom(nodeA, sample.PortMemory), Dst: memory, Payload: sample.Request(uint64(request), 0)}.Append(nil)
+	return frame.UDP6{Src: netip.AddrPortFrom(nodeA, sample.PortMemory), Dst: memory, Payload: sample.Request(uint64(request), 0)}.Append(nil)
 }
 
 // Digests come in order, one by one and in bursts, whether the reader rests or not.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/p4switch/compare"
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
-	"github.com/bifrost-rack/bifrost/p4switch/internal/sample"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 	"github.com/bifrost-rack/bifrost/p4switch/softswitch/afpacket"
 	"github.com/bifrost-rack/bifrost/p4switch/softswitch/offload"
 	"golang.org/x/sys/unix"
@@ -34,7 +34,7 @@ func (r unloaded) frame() (offload.Header, []byte) {
 	for i := range payload {
 		payload[i] = byte(r.Uint32())
 	}
-	b := sample.UDP{
+	b := frame.UDP6{
 		Src: netip.MustParseAddrPort("[fd00::1]:1000"), Dst: netip.MustParseAddrPort("[fd00::2]:2000"), Payload: payload,
 	}.Append(nil)
 	b[0] = byte(r.IntN(15))

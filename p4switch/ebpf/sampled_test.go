@@ -10,6 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/p4switch/compare"
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 	"github.com/bifrost-rack/bifrost/p4switch/internal/sample"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 )
 
 // sampleNode is one of few nodes.
@@ -49,8 +50,8 @@ func sampleEntry(m maker) datapath.Entry {
 }
 
 // samplePacket is a packet for the sample, mostly sensible.
-func samplePacket(m maker) (in datapath.Port, frame []byte) {
-	u := sample.UDP{DstMAC: sample.MAC{5: 1}, SrcMAC: sample.MAC{5: byte(m.Uint64())}}
+func samplePacket(m maker) (in datapath.Port, b []byte) {
+	u := frame.UDP6{DstMAC: frame.MAC{5: 1}, SrcMAC: frame.MAC{5: byte(m.Uint64())}}
 	port := uint16(m.Pick(7, sample.PortControl, sample.PortCall, sample.PortMemory, sample.PortMemory, sample.PortMemory))
 	to := sampleNode(m)
 	switch u.Payload = []byte("anything"); port {
@@ -66,23 +67,23 @@ func samplePacket(m maker) (in datapath.Port, frame []byte) {
 		u.Payload[0]++ // of the magic
 	}
 	u.Src, u.Dst = netip.AddrPortFrom(sampleNode(m), 1000), netip.AddrPortFrom(to, port)
-	frame = u.Append(nil)
+	b = u.Append(nil)
 	switch m.IntN(12) {
 	case 0, 1:
-		frame[20] = 6 // TCP
+		b[20] = 6 // TCP
 	case 2:
-		frame[21] = byte(m.Pick(0, 1)) // hops
+		b[21] = byte(m.Pick(0, 1)) // hops
 	case 3:
-		frame[12] = byte(m.Pick(0x86, 0x08))
+		b[12] = byte(m.Pick(0x86, 0x08))
 	case 4:
-		frame[14] = 0x40 // version
+		b[14] = 0x40 // version
 	case 5:
-		frame = frame[:58]
+		b = b[:58]
 	}
 	if m.IntN(6) == 0 {
-		return sample.CPUPort, append([]byte{0, byte(m.Pick(0, 1, 2, 3, 9)), 0, 0}, frame...)
+		return sample.CPUPort, append([]byte{0, byte(m.Pick(0, 1, 2, 3, 9)), 0, 0}, b...)
 	}
-	return datapath.Port(m.Pick(1, 2, 3, 4)), frame
+	return datapath.Port(m.Pick(1, 2, 3, 4)), b
 }
 
 // feedSample has regions whose words are known.

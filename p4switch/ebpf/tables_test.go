@@ -15,6 +15,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 	"github.com/bifrost-rack/bifrost/p4switch/internal/sample"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 )
@@ -106,7 +107,7 @@ func node(n byte) netip.Addr { return netip.AddrFrom16([16]byte{0: 0xfd, 14: 0x0
 
 // sendTo runs a packet to a node, and is false if it went where it must not.
 func sendTo(t *testing.T, x *Executor, n byte) bool {
-	data := sample.UDP{Src: netip.AddrPortFrom(nodeA, 1), Dst: netip.AddrPortFrom(node(n), 7), Payload: []byte("x")}.Append(nil)
+	data := frame.UDP6{Src: netip.AddrPortFrom(nodeA, 1), Dst: netip.AddrPortFrom(node(n), 7), Payload: []byte("x")}.Append(nil)
 	run := &ebpf.RunOptions{Data: data, DataOut: make([]byte, 512), Context: &skBuff{CB: [5]uint32{1 | testFlag}}}
 	var after skBuff
 	run.ContextOut = &after

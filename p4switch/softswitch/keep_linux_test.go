@@ -22,6 +22,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 	"github.com/bifrost-rack/bifrost/p4switch/internal/sample"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"golang.org/x/sys/unix"
 )
@@ -397,7 +398,7 @@ func TestKeep_PacketsToController(t *testing.T) {
 		if in == nil {
 			return
 		}
-		u, err := sample.ParseUDP(in.GetPayload()) // which checks the checksum
+		u, err := frame.ParseUDP6(in.GetPayload()) // which checks the checksum
 		if err != nil || len(u.Payload) < 8 {
 			t.Fatalf("a packet of %d bytes: %v", len(in.GetPayload()), err)
 		}

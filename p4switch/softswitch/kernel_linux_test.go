@@ -20,6 +20,7 @@ import (
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 	"github.com/bifrost-rack/bifrost/p4switch/internal/sample"
 	"github.com/bifrost-rack/bifrost/p4switch/p4rt/p4info"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 	"github.com/bifrost-rack/bifrost/p4switch/softswitch/afpacket"
 	"github.com/cilium/ebpf"
 	ebpflink "github.com/cilium/ebpf/link"
@@ -68,7 +69,7 @@ func TestKernel_ForwardHoldAndRelease(t *testing.T) {
 		}
 		sendUDP(t, ca, data, b, sample.PortControl)
 		in := r.next().GetPacket()
-		u, err := sample.ParseUDP(in.GetPayload()) // which checks the checksum
+		u, err := frame.ParseUDP6(in.GetPayload()) // which checks the checksum
 		if err != nil || !bytes.Equal(u.Payload, data) {
 			t.Fatalf("%d bytes held as %d: %v", n, len(u.Payload), err)
 		}
@@ -184,8 +185,8 @@ func (r *rack) verdict(v sample.Verdict) (n uint64) {
 func TestKernel_ShortAndTaggedFrames(t *testing.T) {
 	r, a, b := newKernelRack(t, 1500)
 	out := rawSocket(t, a)
-	whole := sample.UDP{
-		DstMAC: sample.MAC{2, 0, 0, 0, 0, 0xff}, SrcMAC: sample.MAC(a.mac), Payload: []byte("hi"),
+	whole := frame.UDP6{
+		DstMAC: frame.MAC{2, 0, 0, 0, 0, 0xff}, SrcMAC: frame.MAC(a.mac), Payload: []byte("hi"),
 		Src: netip.AddrPortFrom(a.addr, 1000), Dst: netip.AddrPortFrom(b.addr, 7),
 	}.Append(nil)
 	tagged := append(append(bytes.Clone(whole[:12]), 0x81, 0, 0, 7), whole[12:]...)
@@ -371,8 +372,8 @@ func TestKernel_AnsweredDeleteIsInForce(t *testing.T) {
 	out := rawSocket(t, a)
 	batch := make([]afpacket.Frame, afpacket.BatchSize)
 	for i := range batch {
-		batch[i].Data = sample.UDP{
-			SrcMAC: sample.MAC(a.mac), Payload: binary.BigEndian.AppendUint32(nil, uint32(i)),
+		batch[i].Data = frame.UDP6{
+			SrcMAC: frame.MAC(a.mac), Payload: binary.BigEndian.AppendUint32(nil, uint32(i)),
 			Src: netip.AddrPortFrom(a.addr, 1000), Dst: netip.AddrPortFrom(b.addr, 7),
 		}.Append(nil)
 	}

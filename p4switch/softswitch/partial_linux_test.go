@@ -9,6 +9,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 	"github.com/bifrost-rack/bifrost/p4switch/internal/sample"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 	"github.com/bifrost-rack/bifrost/p4switch/softswitch/afpacket"
 	"github.com/bifrost-rack/bifrost/p4switch/softswitch/offload"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -46,8 +47,8 @@ func TestKernel_ReadDoesNotArriveAsWrite(t *testing.T) {
 			}
 			out, in := rawSocket(t, a), rawSocket(t, b)
 			request := func(number uint64) []byte {
-				return sample.UDP{
-					DstMAC: sample.MAC{2, 0, 0, 0, 0, 0xff}, SrcMAC: sample.MAC(a.mac), Payload: sample.Request(number, 8),
+				return frame.UDP6{
+					DstMAC: frame.MAC{2, 0, 0, 0, 0, 0xff}, SrcMAC: frame.MAC(a.mac), Payload: sample.Request(number, 8),
 					Src: netip.AddrPortFrom(a.addr, sample.PortMemory), Dst: netip.AddrPortFrom(netip.AddrFrom16(target), sample.PortMemory),
 				}.Append(nil)
 			}

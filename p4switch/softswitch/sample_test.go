@@ -13,6 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 	"github.com/bifrost-rack/bifrost/p4switch/internal/sample"
 	"github.com/bifrost-rack/bifrost/p4switch/p4rt/p4info"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
@@ -233,8 +234,8 @@ var (
 )
 
 func datagram(port uint16, payload string) []byte {
-	return sample.UDP{
-		DstMAC: sample.MAC{2, 0, 0, 0, 0, 0xff}, SrcMAC: sample.MAC{2, 0, 0, 0, 0, 1},
+	return frame.UDP6{
+		DstMAC: frame.MAC{2, 0, 0, 0, 0, 0xff}, SrcMAC: frame.MAC{2, 0, 0, 0, 0, 1},
 		Src: netip.AddrPortFrom(addr1, port), Dst: netip.AddrPortFrom(addr2, port), Payload: []byte(payload),
 	}.Append(nil)
 }
@@ -250,8 +251,8 @@ func TestSample_HoldAndRelease(t *testing.T) {
 
 	r.sw.Input(1, datagram(7, "plain"))
 	<-arrived
-	u, err := sample.ParseUDP(got[0])
-	if err != nil || string(u.Payload) != "plain" || u.DstMAC != (sample.MAC{2, 0, 0, 0, 0, 2}) {
+	u, err := frame.ParseUDP6(got[0])
+	if err != nil || string(u.Payload) != "plain" || u.DstMAC != (frame.MAC{2, 0, 0, 0, 0, 2}) {
 		t.Fatalf("got %+v, %v", u, err)
 	}
 
@@ -272,7 +273,7 @@ func TestSample_HoldAndRelease(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the packet has not been released")
 	}
-	if u, err := sample.ParseUDP(got[1]); err != nil || string(u.Payload) != "for the Gatekeeper" {
+	if u, err := frame.ParseUDP6(got[1]); err != nil || string(u.Payload) != "for the Gatekeeper" {
 		t.Fatalf("got %+v, %v", u, err)
 	}
 }

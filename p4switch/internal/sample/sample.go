@@ -1,4 +1,4 @@
-// Package sample has what tests of several packages need: a program for a switch with a controller (sample.p4), compiled, and frames for it.
+// Package sample has what tests of several packages need: a program for a switch with a controller (sample.p4), compiled, and payloads for it.
 // compile.sh compiles it anew.
 package sample
 

@@ -30,17 +30,18 @@ func sample(n int) UDP6 {
 	}
 }
 
-// reference is the checksum as RFC 1071 writes it down: word by word.
+// reference is the sum of a packet as RFC 1071 writes it down.
 func reference(ip []byte) uint16 {
 	t := ip[IPv6Size:]
 	words := append(bytes.Clone(ip[8:40]), 0, 0, byte(len(t)>>8), byte(len(t)), 0, 0, 0, ip[6])
-	words = append(words, t...)
-	if len(words)%2 == 1 {
-		words = append(words, 0)
-	}
+	return slow(append(words, t...))
+}
+
+// slow is the sum word by word.
+func slow(b []byte) uint16 {
 	var s uint32
-	for i := 0; i < len(words); i += 2 {
-		s += uint32(words[i])<<8 | uint32(words[i+1])
+	for i, v := range b {
+		s += uint32(v) << (8 * (1 - i%2))
 		s = s>>16 + s&0xFFFF
 	}
 	return uint16(s)
@@ -217,6 +218,17 @@ func mended(payload []byte, proto uint8) []byte {
 		b[at], b[at+1] = 0, 0
 	}
 	return b
+}
+
+func FuzzSum(f *testing.F) {
+	f.Add([]byte{1, 2, 3})
+	f.Add(bytes.Repeat([]byte{0xff}, 103)) // with carries everywhere
+	f.Fuzz(func(t *testing.T, b []byte) {
+		// 0 and 0xffff are the same number.
+		if got, want := Fold(Sum(0, b)), slow(b); got%0xffff != want%0xffff {
+			t.Errorf("%x: %#x, want %#x", b, got, want)
+		}
+	})
 }
 
 func FuzzParse(f *testing.F) {

@@ -3,6 +3,8 @@ package offload
 import (
 	"encoding/binary"
 	"errors"
+
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 )
 
 // Errors of Receive: such a frame cannot be judged and must be dropped.
@@ -88,7 +90,7 @@ func address(b []byte, l3, l4 int, nth uint16) bool {
 		binary.BigEndian.PutUint16(ip[2:], uint16(len(b)-l3))
 		binary.BigEndian.PutUint16(ip[4:], binary.BigEndian.Uint16(ip[4:])+nth)
 		ip[10], ip[11] = 0, 0
-		binary.BigEndian.PutUint16(ip[10:], ^fold(sum(0, ip)))
+		binary.BigEndian.PutUint16(ip[10:], ^frame.Fold(frame.Sum(0, ip)))
 	case 6:
 		if l4 < l3+ipv6Len {
 			return false
@@ -146,5 +148,16 @@ func pseudo(b []byte, l3, l4 int, proto byte) uint16 {
 		addresses = b[l3+8 : l3+ipv6Len]
 	}
 	length := len(b) - l4 // over 65535 in a super-packet that has more than one
-	return fold(sum(number(length&0xffff)+number(length>>16)+number(int(proto)), addresses))
+	return frame.Fold(frame.Sum(uint64(length)+uint64(proto), addresses))
+}
+
+// complete turns the pseudo header's sum at b[offset:] into the checksum of b.
+// UDP has no checksum zero; it is sent as all ones (harmless elsewhere, as both
+// mean zero).
+func complete(b []byte, offset int) {
+	c := ^frame.Fold(frame.Sum(0, b))
+	if c == 0 {
+		c = 0xffff
+	}
+	binary.BigEndian.PutUint16(b[offset:], c)
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/p4switch/internal/sample"
+	"github.com/bifrost-rack/bifrost/p4switch/shared/frame"
 )
 
 // slow is the checksum as RFC 1071 writes it down.
@@ -25,17 +25,6 @@ func slow(b []byte) uint16 {
 	return uint16(acc)
 }
 
-func FuzzSum(f *testing.F) {
-	f.Add([]byte{1, 2, 3})
-	f.Add(bytes.Repeat([]byte{0xff}, 100))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		// 0 and 0xffff are the same number.
-		if got, want := fold(sum(0, b)), slow(b); got%0xffff != want%0xffff {
-			t.Errorf("%x: %#x, want %#x", b, got, want)
-		}
-	})
-}
-
 var (
 	src = netip.MustParseAddrPort("[fd00::1]:1000")
 	dst = netip.MustParseAddrPort("[fd00::2]:2000")
@@ -43,7 +32,7 @@ var (
 
 // partial is a UDP datagram whose checksum holds the pseudo header's sum only.
 func partial(payload []byte) (frameBytes, whole []byte) {
-	whole = sample.UDP{Src: src, Dst: dst, Payload: payload}.Append(nil)
+	whole = frame.UDP6{Src: src, Dst: dst, Payload: payload}.Append(nil)
 	b := bytes.Clone(whole)
 	binary.BigEndian.PutUint16(b[14+40+6:], pseudo(b, 14, 54, protoUDP))
 	return b, whole
@@ -97,7 +86,7 @@ func TestReceive_CutsUDPSuperPackets(t *testing.T) {
 			if tc.start == 58 {
 				p = append(bytes.Clone(p[:12]), p[16:]...)
 			}
-			u, err := sample.ParseUDP(p)
+			u, err := frame.ParseUDP6(p)
 			if err != nil || h != (Header{}) {
 				t.Fatalf("%s: packet %d: %v, %+v", name, n, err, h)
 			}
