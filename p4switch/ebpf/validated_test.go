@@ -181,6 +181,15 @@ func needZ3(t *testing.T) {
 	if err := exec.Command(python, "-c", "import z3").Run(); err != nil {
 		t.Skip("NOT CHECKED: no Z3 for Python: apt-get install python3-z3")
 	}
+	sources, err := filepath.Glob("../validate/*.py")
+	if err != nil || len(sources) == 0 {
+		t.Fatal(sources, err)
+	}
+	for _, f := range sources { // go test runs the test anew when a file has changed that the test itself has read
+		if _, err := os.ReadFile(f); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // validate runs the validator. A way that it refutes fails the test.

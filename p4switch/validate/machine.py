@@ -171,6 +171,10 @@ class State:
         s.memory = {r: dict(m) for r, m in self.memory.items()}
         return s
 
+    def known(self):
+        """What is known of the variables that stand for long sums."""
+        return [known for _, _, known in self.sums]
+
     def length(self):
         """The frame's length now."""
         return small(LEN + z3.BitVecVal((len(self.head) - self.tail) & MASK, 64))
@@ -241,9 +245,9 @@ class Machine:
         new = {f.get_id(): f for f in facts if f.get_id() not in self.facts}
         self.solver.push()
         try:
-            self.solver.add(*facts)
+            self.solver.add(*new.values())
             self.facts.update(new)
-            if self.witness is None or not all(self.holds(f) for f in facts):
+            if self.witness is None or not all(self.holds(f) for f in new.values()):
                 answer = self.ask()
                 self.witness = self.solver.model() if answer == z3.sat else None
                 yield answer != z3.unsat
@@ -259,8 +263,8 @@ class Machine:
         """Whether a condition holds of the packet, and the tables, that are known to go the way so far."""
         return z3.is_true(self.witness.eval(condition, model_completion=True))
 
-    def ways(self, condition, first=True):
-        """The truth values that a condition may have, each with the solver told so."""
+    def ways(self, condition, first=True, known=()):
+        """The truth values that a condition may have, each with the solver told so, and what else is known."""
         condition = z3.simplify(condition)
         if z3.is_true(condition) or z3.is_false(condition):
             yield z3.is_true(condition)
@@ -270,7 +274,7 @@ class Machine:
             yield condition.get_id() in self.facts
             return
         for value in (first, not first):
-            with self.told(condition if value else other) as possible:
+            with self.told(condition if value else other, *known) as possible:
                 if possible:
                     yield value
 
@@ -278,7 +282,7 @@ class Machine:
         """The truth values that a condition may have at an instruction, one that was never taken first. Two are two ways of the code."""
         at = s.at
         first = self.either(at) if self.taken[at, True] and self.taken[at, False] else not self.taken[at, True]
-        for value in self.ways(condition, first):
+        for value in self.ways(condition, first, s.known()):
             more = not (self.covering and self.taken[at, not value])
             yield from self.side(at, value, int(more and value == first))
             if self.covering and self.taken[at, not value]:
