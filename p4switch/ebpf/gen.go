@@ -81,6 +81,7 @@ type objects struct {
 	lock, registers                              fder           // nil unless there are registers
 	crcs                                         fder           // nil unless there are CRCs
 	held                                         fder           // nil unless packets to the control plane outlive the process
+	depths                                       fder           // nil unless the program uses the depths of queues
 	meters                                       []meterObjects // by Meter.Index; empty if direct
 	profiles                                     []profileObjects
 	sets                                         []fder // by ValueSet.Index; nil if the parser does not look

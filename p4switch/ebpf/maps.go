@@ -53,6 +53,12 @@ func (x *Executor) makeMaps(g *gen) error {
 			return err
 		}
 	}
+	if x.prog.UsesQueues() {
+		var err error
+		if o.depths, err = newMapped("queue_depths", 8, numPorts); err != nil {
+			return err
+		}
+	}
 	if g.forks.any() {
 		if err := x.makeCopyMaps(g); err != nil {
 			return err
@@ -122,6 +128,7 @@ type maps struct {
 	crcs                         *ebpf.Map   // nil unless there are CRCs
 	held                         *ebpf.Map   // nil unless packets to the control plane outlive the process
 	exchange                     *mapped     // the same
+	depths                       *mapped     // of the ports' queues, in packets; nil unless the program uses them
 	meters                       []meterMaps // by Meter.Index; empty if direct
 	prefix                       *mapped
 	counters                     []*ebpf.Map // by Counter.Index; nil if direct
@@ -134,6 +141,9 @@ func (x *Executor) objects() *objects {
 	o := &objects{
 		state: m.state, ports: m.ports, stats: m.stats, prefix: m.prefix.cells, digests: m.digests, epochs: x.epochs.cells,
 		tables: map[*v1model.Table]tableObjects{},
+	}
+	if m.depths != nil {
+		o.depths = m.depths.cells
 	}
 	if m.groups != nil {
 		o.groups, o.lists, o.jobs, o.outputs = m.groups, m.lists, m.jobs, m.outputs
@@ -180,7 +190,7 @@ func (x *Executor) objects() *objects {
 func none(p *v1model.Program) *objects {
 	m := noMap{}
 	o := &objects{
-		state: m, ports: m, stats: m, prefix: m, digests: m, epochs: m, groups: m, lists: m, jobs: m, outputs: m, lock: m, registers: m, crcs: m,
+		state: m, ports: m, stats: m, prefix: m, digests: m, epochs: m, groups: m, lists: m, jobs: m, outputs: m, lock: m, registers: m, crcs: m, depths: m,
 		tables: map[*v1model.Table]tableObjects{},
 	}
 	for range p.Profiles {
@@ -240,7 +250,7 @@ func (x *Executor) closeMaps() error {
 			errs = append(errs, m.Close())
 		}
 	}
-	errs = append(errs, o.prefix.close(), o.exchange.close(), x.epochs.close())
+	errs = append(errs, o.prefix.close(), o.exchange.close(), o.depths.close(), x.epochs.close())
 	if x.access != nil {
 		errs = append(errs, x.access.Close())
 	}

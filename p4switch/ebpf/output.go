@@ -137,6 +137,33 @@ func (g *gen) beginEgress() {
 			g.setReg(f)
 		}
 	}
+	if g.prog.UsesQueues() {
+		g.queueDepth(std.EnqueueDepth, std.DequeueDepth)
+	}
+}
+
+// queueDepth sets fields to how many packets wait at the egress port (SetQueueDepth), saturated, where the program uses them.
+func (g *gen) queueDepth(fields ...v1model.FieldRef) {
+	none := g.label("no_queue")
+	g.load(asm.R0, stOutPort)
+	g.emit(asm.StoreMem(asm.R10, -4, asm.R0, asm.Word))
+	g.lookup(g.objs.depths, asm.R10, -4)
+	g.emit(asm.JEq.Imm(asm.R0, 0, none), asm.LoadMem(asm.R0, asm.R0, 0, asm.DWord))
+	g.mark(none)
+	g.store(stScratch, asm.R0)
+	for _, f := range fields {
+		if !g.prog.Uses(f) {
+			continue
+		}
+		g.load(asm.R0, stScratch)
+		if f.Width() < 32 { // more than 32 bits no depth has
+			fits := g.label("depth")
+			g.emit(asm.JLE.Imm(asm.R0, int32(mask64(f.Width())), fits)) //nolint:gosec // of 31 bits at most
+			g.set(asm.R0, mask64(f.Width()))
+			g.mark(fits)
+		}
+		g.setReg(f)
+	}
 }
 
 // digests sends the digest that the program asked for, with the values of now:

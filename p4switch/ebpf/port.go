@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 	"github.com/cilium/ebpf"
@@ -118,6 +119,20 @@ func (x *Executor) PortCounts(num datapath.Port) PortCounts {
 
 // Lost counts the packets for a port that was not attached.
 func (x *Executor) Lost() uint64 { return x.stats(lostPort)[nLost/8] }
+
+// SetQueueDepth says how many packets wait in a port's queue, until it is called again: packets that come to the port's egress
+// have the number as enq_qdepth and deq_qdepth, saturated. At first it is 0. After Close it does nothing, nor if the program does not use these fields.
+func (x *Executor) SetQueueDepth(num datapath.Port, packets uint32) {
+	m := x.maps.depths
+	if m == nil || num >= numPorts {
+		return
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.mem != nil {
+		atomic.StoreUint64((*uint64)(unsafe.Pointer(&m.mem[8*num])), uint64(packets))
+	}
+}
 
 // stats adds up what all CPUs have counted of a port.
 func (x *Executor) stats(num datapath.Port) (sum [statSize / 8]uint64) {

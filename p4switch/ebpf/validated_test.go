@@ -388,7 +388,7 @@ func list(t *testing.T, prog *v1model.Program, program string) (file string, siz
 	o := x.objects()
 	for name, m := range map[string]fder{
 		"state": o.state, "ports": o.ports, "port_stats": o.stats, "digests": o.digests, "epochs": o.epochs,
-		"lock": o.lock, "registers": o.registers, "crcs": o.crcs, "jobs": o.jobs, "clones": o.groups,
+		"lock": o.lock, "registers": o.registers, "crcs": o.crcs, "jobs": o.jobs, "clones": o.groups, "queue_depths": o.depths,
 	} {
 		add(name, m, 0)
 	}

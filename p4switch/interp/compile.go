@@ -215,6 +215,7 @@ type standard struct {
 	ingressPort, egressSpec, egressPort, instanceType, packetLength stdField
 	parserError, checksumError, mcastGroup, egressRID               stdField
 	ingressTime, egressTime, enqueueTime                            stdField
+	enqueueDepth, dequeueDepth                                      stdField
 }
 
 // stdField is the place of a field of at most 64 bits; nowhere is no place.
@@ -230,6 +231,9 @@ func (f stdField) set(s *state, v uint64) {
 		s.w[f.at] = v & f.mask
 	}
 }
+
+// saturate is set, but that a number that does not fit becomes the largest that does.
+func (f stdField) saturate(s *state, v uint64) { f.set(s, min(v, f.mask)) }
 
 func (f stdField) get(s *state) uint64 {
 	if f.at < 0 {
@@ -247,7 +251,7 @@ func newStandard(c *compiler) standard {
 		sl := c.lay.slot(r)
 		return stdField{sl.at, mask64(sl.width)}
 	}
-	// A clock need not be read for a field that nobody reads.
+	// Neither the clock nor a queue's depth need be read for a field that nobody reads.
 	ifUsed := func(r v1model.FieldRef) stdField {
 		if !c.prog.Uses(r) {
 			return stdField{at: -1}
@@ -260,7 +264,7 @@ func newStandard(c *compiler) standard {
 		parserError: field(m.ParserError), checksumError: field(m.ChecksumError),
 		mcastGroup: field(m.MulticastGroup), egressRID: field(m.EgressRID),
 		ingressTime: ifUsed(m.IngressTimestamp), egressTime: ifUsed(m.EgressTimestamp),
-		enqueueTime: ifUsed(m.EnqueueTimestamp),
+		enqueueTime: ifUsed(m.EnqueueTimestamp), enqueueDepth: ifUsed(m.EnqueueDepth), dequeueDepth: ifUsed(m.DequeueDepth),
 	}
 }
 

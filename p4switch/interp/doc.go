@@ -33,8 +33,9 @@
 //   - a default entry's direct counter counts misses; bmv2's does not count.
 //
 // As in bmv2, and unlike what one may expect, a resubmitted, recirculated or
-// cloned packet has ingress_port 0 unless the program kept it, a packet has at
-// most one digest (the last one asked for), and queue depths are 0.
+// cloned packet has ingress_port 0 unless the program kept it, and a packet has at
+// most one digest (the last one asked for). Unlike in bmv2, the depths of queues are
+// those that [Executor.SetQueueDepth] was told.
 //
 // The packet path holds one of several read locks; the control plane takes them
 // all (executor.go). So when a write returns, no packet is still on the path that

@@ -60,6 +60,7 @@ type Executor struct {
 	ingress, egress *node
 	deparser        *deparser
 	std             standard
+	depths          []atomic.Uint32 // of the ports' queues, in packets; nil unless the program uses them
 
 	tables    []*table
 	profiles  []*profile
@@ -113,6 +114,9 @@ func New(prog *v1model.Program, config Config) (*Executor, error) {
 	x.c.compileObjects()
 	x.valueSets = x.c.valueSets
 	x.std = newStandard(x.c)
+	if prog.UsesQueues() {
+		x.depths = make([]atomic.Uint32, numPorts)
+	}
 	x.parser, x.deparser = x.c.parser(), x.c.deparser()
 	if err := x.newTables(); err != nil {
 		return nil, err

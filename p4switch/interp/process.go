@@ -130,6 +130,26 @@ func (x *Executor) micros() uint64 {
 	return uint64(x.c.now().Sub(x.start) / time.Microsecond)
 }
 
+// numPorts is how many ports may have queues: v1model's port numbers have 9 bits.
+const numPorts = 512
+
+// SetQueueDepth says how many packets wait in a port's queue, until it is called again: packets that come to the port's egress
+// have the number as enq_qdepth and deq_qdepth, saturated. At first it is 0. It may be called concurrently with packets, also after
+// Close. It does nothing if the program does not use these fields.
+func (x *Executor) SetQueueDepth(port datapath.Port, packets uint32) {
+	if int(port) < len(x.depths) {
+		x.depths[port].Store(packets)
+	}
+}
+
+// queueDepth is what SetQueueDepth was told last.
+func (x *Executor) queueDepth(port datapath.Port) uint64 {
+	if int(port) >= len(x.depths) {
+		return 0
+	}
+	return uint64(x.depths[port].Load())
+}
+
 // output emits a packet.
 func (w *worker) output(s *state, port datapath.Port, packet []byte) {
 	w.shard.stats.out.Add(1)
@@ -228,6 +248,11 @@ func (w *worker) egress(s *state, port datapath.Port) {
 	}
 	if x.std.enqueueTime.exists() {
 		x.std.enqueueTime.set(s, x.micros())
+	}
+	if x.depths != nil {
+		depth := x.queueDepth(port)
+		x.std.enqueueDepth.saturate(s, depth)
+		x.std.dequeueDepth.saturate(s, depth)
 	}
 	if s.tr != nil {
 		s.tr.event(Event{Kind: TracePipeline, Name: "egress"})

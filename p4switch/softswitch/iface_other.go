@@ -33,6 +33,8 @@ func (s *Switch) linkOf(string) (out linkState, err error) { return out, gnmi.Er
 
 func (s *Switch) enableLink(string, bool) error { return gnmi.ErrUnsupported }
 
+func (s *Switch) queueDepths(depths) (out depths, err error) { return out, nil }
+
 func (s *Switch) captureInterface(context.Context, *port) {}
 
 func (s *Switch) openInterface(num datapath.Port, name string) (*port, error) {

@@ -117,6 +117,41 @@ func (s *Switch) enableLink(name string, enable bool) error {
 	})
 }
 
+// queueDepths are how many packets wait in the root queueing disciplines of the ports' interfaces, as the kernel says. They
+// are as they were if it cannot say for now.
+func (s *Switch) queueDepths(were depths) (out depths, err error) {
+	s.mu.Lock()
+	w := s.watch
+	s.mu.Unlock()
+	if w == nil {
+		return out, nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed.Load() {
+		return out, nil
+	}
+	all, err := w.ask.QdiscList(nil)
+	switch {
+	case errors.Is(err, netlink.ErrDumpInterrupted): // interfaces come or go meanwhile
+		return were, nil
+	case err != nil:
+		return out, fmt.Errorf("queueing disciplines: %w", err)
+	}
+	waiting := map[int]uint32{} // by interface
+	for _, q := range all {
+		if at := q.Attrs(); at.Parent == netlink.HANDLE_ROOT && at.Statistics != nil && at.Statistics.Queue != nil {
+			waiting[at.LinkIndex] = at.Statistics.Queue.Qlen
+		}
+	}
+	for num, index := range w.index {
+		if p := s.ports[num].Load(); p != nil && p.name != "" {
+			out[num] = waiting[index]
+		}
+	}
+	return out, nil
+}
+
 func (w *portWatch) run() {
 	for failed := 0; !w.closed.Load(); {
 		ms, _, err := w.events.Receive()

@@ -75,6 +75,8 @@ type Switch struct {
 	mu     sync.Mutex // makes changes of ports one at a time
 	closed bool
 	watch  *portWatch // nil before the first interface
+
+	queues queues
 }
 
 // New makes a switch without ports and without a pipeline.
@@ -147,6 +149,7 @@ func (s *Switch) commit(dp datapath.Datapath) {
 	}
 	s.runs.Add(1)
 	s.move(old, e)
+	s.queues.follow(s, e)
 }
 
 // Input is a frame that came in at a port. It is run to its end before Input
@@ -232,6 +235,8 @@ func (s *Switch) Close() error {
 	err := s.srv.Close()
 	s.moving.Lock()
 	defer s.moving.Unlock()
+	s.queues.end()
+	s.queues.done.Wait()
 	var left sync.WaitGroup
 	for i := range s.ports {
 		if p := s.ports[i].Swap(nil); p != nil {

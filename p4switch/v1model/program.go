@@ -59,6 +59,9 @@ func (p *Program) Uses(r FieldRef) bool {
 	return r.Valid() && r.Field != ValidField && r.Header.used[r.Field]
 }
 
+// UsesQueues tells whether the program itself refers to how many packets wait at a port, as Uses has it.
+func (p *Program) UsesQueues() bool { return p.Uses(p.Std.EnqueueDepth) || p.Uses(p.Std.DequeueDepth) }
+
 // ErrorCode is the code of an error by name, or false.
 func (p *Program) ErrorCode(name string) (int, bool) {
 	for _, e := range p.Errors {

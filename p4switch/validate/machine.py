@@ -190,7 +190,7 @@ class State:
 BOUNDS = {32: "offload", 40: "longer than the interface's MTU", 48: "its length cannot be changed so", 56: "no such port", 64: "too many copies or steps", 72: "shorter than an Ethernet header"}
 
 # What is looked up in maps that are not followed, by the first word of their names.
-NOT_FOLLOWED = {"jobs": "copies of the packet", "clones": "copies of the packet", "meter": "a meter", "groups": "a group of an action profile", "set": "a value set"}
+NOT_FOLLOWED = {"jobs": "copies of the packet", "clones": "copies of the packet", "meter": "a meter", "groups": "a group of an action profile", "set": "a value set", "queue_depths": "the depth of a queue"}
 
 ALU = {
     0x00: lambda a, b: a + b, 0x10: lambda a, b: a - b, 0x20: lambda a, b: a * b, 0x40: lambda a, b: a | b, 0x50: lambda a, b: a & b,
