@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"maps"
 	"math"
 	"net/netip"
 	"time"
@@ -39,10 +40,24 @@ type room struct {
 	exceeds                   *execution    // that has more than its owner's share leaves it; nil if none has
 	freed                     uint64        // counts what has been forgotten
 	changed                   chan struct{} // closed when there may be more room; nil if nobody waits
-	// short is since when all calls have been dropped for want of room, shortOf since when those of one owner's nodes, in node time;
-	// 0 if one was accepted.
-	short   time.Duration
-	shortOf map[share.Owner]time.Duration
+	// short is the shortage of all callers, shortOf that of one owner's.
+	short   shortage
+	shortOf map[share.Owner]shortage
+}
+
+// shortage is a time in which calls were dropped for want of room, and none was accepted: when the first one was dropped, and the last one, in node time.
+// It is over when no copy has come for shortGap. The zero shortage is over.
+type shortage struct{ since, last time.Duration }
+
+// over reports whether those who were dropped have not come again.
+func (s shortage) over(now time.Duration) bool { return s.last == 0 || now > s.last+shortGap }
+
+// dropped is the shortage when another call is dropped.
+func (s shortage) dropped(now time.Duration) shortage {
+	if s.over(now) {
+		s.since = now
+	}
+	return shortage{s.since, now}
 }
 
 // promise is what a ledger has promised to an execution, in bytes. The ledger's mutex guards it.
@@ -74,6 +89,10 @@ const (
 	roomPatience, mostPatience = 2 * time.Second, 30 * time.Second
 	// shortPatience is how long a call is dropped for want of room while nobody gets some: then it ends as no space.
 	shortPatience = 10 * time.Second
+	// shortGap is after how long without a copy a shortage is over. A caller that waits sends one each two seconds at least, of which some may be lost.
+	shortGap = 5 * time.Second
+	// mostShort is how many owners' shortages are known. Those of others last as long as that of all.
+	mostShort = 1 << 10
 )
 
 // cost is how much of the ledger's space a record of so many bytes takes.
@@ -286,29 +305,36 @@ func (l lockedLedger) dropped(caller netip.Addr, m *rpcpacket.Message, overQuota
 		l.add(passed) // it asks for its former answers no more
 	}
 	l.makeRoom()
-	since, owner := r.short, l.node.sharers.ownerOf(caller)
-	if overQuota {
-		since = r.shortOf[owner]
+	since := r.isShort(l.node.sharers.ownerOf(caller), overQuota, now)
+	left := l.left() + r.space/16
+	return now >= since+shortPatience && l.allSettled() && l.firstOf(0) <= left && (!overQuota || l.mayBegin(caller, &m.Header, left))
+}
+
+// isShort notes that a call of an owner was dropped, and returns since when the owner's calls have been; if the owner is not over its quota, those of
+// all owners, too.
+func (r *room) isShort(owner share.Owner, overQuota bool, now time.Duration) (since time.Duration) {
+	r.short = r.short.dropped(now)
+	own, known := r.shortOf[owner]
+	if !known && len(r.shortOf) >= mostShort {
+		maps.DeleteFunc(r.shortOf, func(_ share.Owner, s shortage) bool { return s.over(now) })
 	}
-	if since != 0 {
-		left := l.left() + r.space/16
-		return now >= since+shortPatience && l.allSettled() && l.firstOf(0) <= left && l.mayBegin(caller, &m.Header, left)
-	}
-	if r.short == 0 {
-		r.short = now
-	}
-	if r.shortOf[owner] == 0 && len(r.shortOf) < 1<<10 {
+	if own = own.dropped(now); known || len(r.shortOf) < mostShort {
 		if r.shortOf == nil {
-			r.shortOf = map[share.Owner]time.Duration{}
+			r.shortOf = map[share.Owner]shortage{}
 		}
-		r.shortOf[owner] = now
+		r.shortOf[owner] = own
+	} else {
+		own = r.short
 	}
-	return false
+	if overQuota {
+		return own.since
+	}
+	return max(own.since, r.short.since)
 }
 
 // progresses notes that a call of a caller was accepted, or that it has something forgotten.
 func (l lockedLedger) progresses(caller netip.Addr) {
-	if l.room.short = 0; len(l.room.shortOf) > 0 {
+	if l.room.short = (shortage{}); len(l.room.shortOf) > 0 {
 		delete(l.room.shortOf, l.node.sharers.ownerOf(caller))
 	}
 }

@@ -458,3 +458,68 @@ func TestRoom_InTurn(t *testing.T) {
 		})
 	}
 }
+
+// TestRoom_ShortAnew: calls that run have taken all the room. A call that is dropped waits for up to ten seconds, though one of its owner was
+// dropped a minute ago, and one of another owner goes on being dropped.
+func TestRoom_ShortAnew(t *testing.T) {
+	withCrowd(t, 512<<10, 9000, func(c *crowd) {
+		release := make(chan struct{})
+		held := pinger(func(context.Context) error { <-release; return nil })
+		if err := c.server.Export(c.ctx, "Held", arrays.NewPingProcessor(held), rpc.WithWorkers(1000)); err != nil {
+			c.Fatal(err)
+		}
+		var all sync.WaitGroup
+		var refused atomic.Int64
+		// fill makes calls until one is dropped.
+		fill := func(n *rpc.Node) {
+			for full := c.server.Stats().NoRoom; c.server.Stats().NoRoom == full; <-time.After(10 * time.Millisecond) { // virtual
+				all.Go(func() {
+					if rpc.CodeOf(ping(c.ctx, n, "Held")) == rpc.NoSpace {
+						refused.Add(1)
+					}
+				})
+			}
+		}
+		for i, n := range []*rpc.Node{c.client, c.other, c.client, c.other} { // the second time it is known whose they are
+			fill(n)
+			<-time.After(12 * time.Second) // virtual
+			if got := refused.Load(); got != int64(i+1) {
+				c.Errorf("%d calls have ended for want of room, want %d", got, i+1)
+			}
+		}
+		filled := make(chan struct{})
+		if _, err := c.Rack.Run("c1", "doomed", func(ctx context.Context, j join.Joiner, _ control.Start) error {
+			n, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName("doomed"))
+			if err != nil {
+				return err
+			}
+			fill(n)
+			close(filled)
+			<-ctx.Done()
+			return nil // it is killed
+		}); err != nil {
+			c.Fatal(err)
+		}
+		<-filled
+		if err := c.Kill("c1", "doomed"); err != nil {
+			c.Fatal(err)
+		}
+		<-time.After(time.Minute) // virtual
+		began := time.Now()
+		all.Go(func() {
+			if err := ping(c.ctx, c.other, "Held"); rpc.CodeOf(err) != rpc.NoSpace || time.Since(began) < 10*time.Second {
+				c.Errorf("the other owner's call, after %s: %v", time.Since(began), err)
+			}
+		})
+		for <-time.After(5 * time.Second); time.Since(began) < 9*time.Second; <-time.After(100 * time.Millisecond) { // virtual
+			all.Go(func() {
+				if err := ping(c.ctx, c.client, "Held"); err != nil {
+					c.Errorf("a call for which there is room after 11 s: %v after %s", err, time.Since(began))
+				}
+			})
+		}
+		<-time.After(time.Until(began.Add(11 * time.Second))) // virtual
+		close(release)
+		all.Wait()
+	})
+}
