@@ -366,7 +366,7 @@ func (e *execution) shed() bool {
 // refused it.
 func (o *operation) sentBefore(policy Policy) bool {
 	e := o.b.e
-	if policy == PolicyNone || !e.resumed {
+	if policy == PolicyNone {
 		return false
 	}
 	key, err := e.key()

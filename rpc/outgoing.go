@@ -208,7 +208,9 @@ func (n *Node) complete(r *reader, i int, m rpcpacket.Message) bool {
 	return n.completeWith(func() *datagram { return r.take(i) }, m, from)
 }
 
-// completeLarge takes the first packet, of so many bytes, of an answer.
+// completeLarge takes the first packet, of so many bytes, of an answer. The call may end before the rest has come: of one that is given up the answer is
+// still wanted, and goes to the runtime. Any other call that ends has had another answer from the same node, which counts for what it sends in vain
+// until that has come, or the node is silent.
 func (n *Node) completeLarge(size int, m rpcpacket.Message, from netip.Addr) bool {
 	switch known, asked := n.out.answerBegins(from, &m); {
 	case !known:

@@ -142,7 +142,7 @@ func (o *outgoing) seekSlots() {
 func (o *outgoing) orphan(p *pending) {
 	q := o.pendings.Get().(*pending)
 	q.detached, q.to, q.lends, q.payload, q.datagram = true, p.to, p.lends, p.payload.Hold(), slices.Clone(p.datagram)
-	q.of, q.peer, q.lent = p.of, p.peer, append(q.lent, p.lent...)
+	q.of, q.former, q.peer, q.lent = p.of, p.former, p.peer, append(q.lent, p.lent...)
 	o.core.Orphan(&p.Call, &q.Call)
 	q.Tag, q.Holds = q, p.of != nil // see hearGivenUp
 	o.leader.standIn()              // for the answer

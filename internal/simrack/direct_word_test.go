@@ -2,6 +2,7 @@ package simrack_test
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -129,6 +130,44 @@ func TestGivenUpCallLate(t *testing.T) {
 		if <-time.After(10 * time.Second); ran.Load() != 1 { // virtual
 			t.Errorf("the call has run %d times", ran.Load())
 		}
+	})
+}
+
+// TestGivenUpCallLate_Main: a durable main that is run again by the same program makes a call when the call's time is over. Its former run was answered, so
+// the error must not say that the call has not begun, and what the answer has handed over goes.
+func TestGivenUpCallLate_Main(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		r.handle = func(context.Context, *dsm.Pointer) error { return nil }
+		again := errors.New("again")
+		runs := 0
+		run := func() error {
+			runs++
+			return rpc.Main(r.Context(), r.client, "main", func(ctx context.Context, _ []byte) error {
+				short, cancel := context.WithTimeout(ctx, 50*time.Millisecond) // virtual
+				defer cancel()
+				if runs > 1 {
+					<-short.Done()
+				}
+				_, err := arrays.NewArraysClient(r.client.Client("Shelf", rpc.WithPolicy(rpc.PolicyRecover))).EchoRef(short, nil, 0)
+				if rpc.NeverBegan(err) || runs == 1 && err != nil {
+					t.Errorf("run %d: %v", runs, err)
+				}
+				if runs == 1 {
+					return again
+				}
+				return nil
+			})
+		}
+		if err := run(); !errors.Is(err, again) {
+			t.Error(err)
+		}
+		if err := run(); err != nil {
+			t.Error(err)
+		}
+		if r.runs.Load() != 1 {
+			t.Errorf("the call has run %d times", r.runs.Load())
+		}
+		r.regions(0)
 	})
 }
 
