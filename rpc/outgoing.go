@@ -81,7 +81,7 @@ type pending struct {
 	owed     *rpcpacket.Message // one that the ledger has, and that leaves
 	moves    control.Serving    // of such a one: who may take it
 	of       *execution         // of which execution, if any
-	former   bool               // the ledger has an earlier attempt of the call, which may have brought its results
+	former   bool               // the ledger has an earlier attempt of the call, which nobody has refused: it may have brought the results
 	question *heldCall          // that it asks, if it is no call
 	givenUp  bool               // the execution gives it up, and waits for the callee's word; guarded by outgoing.mu
 	begun    bool               // the callee's ledger has it; valid once ready has been received from
@@ -403,10 +403,8 @@ func (c *client) address(p *pending, b *opSequence, o *operation, codec *codec, 
 	if e.taints() {
 		h.Flags |= rpcpacket.FlagTainted
 	}
+	p.former = e.bound(p.ID).IsValid()
 	e.unrefused(p.ID)
-	e.mu.Lock()
-	_, p.former = e.lastTry(p.ID)
-	e.mu.Unlock()
 	return e.durable(record.Call{ID: p.ID, Node: p.Node, Slot: p.Slot, Number: p.Number, Slots: p.slots(), Lends: p.lends})
 }
 

@@ -3,6 +3,7 @@ package simrack_test
 import (
 	"bytes"
 	"context"
+	"net/netip"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -224,6 +225,42 @@ func TestDirectResults_NotOurs(t *testing.T) {
 		r.direct()
 		r.regions(1)
 	})
+}
+
+// TestDirectResults_OnesOwn: a service answers with a region that is its caller's. The caller does not take it for a result, which it would free, also if
+// the service has refused the call before.
+func TestDirectResults_OnesOwn(t *testing.T) {
+	for _, refuses := range []bool{false, true} {
+		withShelf(t, false, func(r *shelf) {
+			var p dsm.Pointer
+			var giver *rpc.Node
+			giver = r.gives(func(context.Context) (dsm.Pointer, error) {
+				m := *r.seen.Load()
+				if refuses {
+					m.Type, m.Code, m.Timeout, m.CalleeIncarnation = rpcpacket.Exception, rpc.Unavailable, 0, incarnationOf(t, r.Rack, giver.Address())
+					m.Flags = rpcpacket.FlagUnbegun.WithPolicy(rpc.PolicyRecover)
+					m.Lists, m.Trailer, m.Payload = nil, nil, []byte("not here")
+					r.Host("c1").SendRaw(netip.AddrPortFrom(giver.Address(), rackaddr.PortRPC), netip.AddrPortFrom(r.server.Address(), rackaddr.PortRPC), m.Append(nil))
+					<-time.After(100 * time.Millisecond) // virtual: the caller has made the call again
+				}
+				return p, nil
+			})
+			r.call(func(ctx context.Context, _ *dsm.Pointer) (err error) {
+				if p, err = fresh(ctx); err != nil {
+					return err
+				}
+				before := r.server.Stats()
+				if _, err := get(ctx, r.server); rpc.CodeOf(err) != rpc.PermissionDenied {
+					t.Errorf("refused before %v: the call ends with %v", refuses, err)
+				}
+				if calls := r.server.Stats().Calls - before.Calls; calls == 2 != refuses {
+					t.Errorf("refused %v: the call was made %d times", refuses, calls)
+				}
+				r.own(ctx, rpc.Memory(ctx), p)
+				return nil
+			})
+		})
+	}
 }
 
 // TestDirectResults_NotOursAndAway: an answer names a region of somebody else beside one of its own, so it hands nothing over. The own one
