@@ -567,7 +567,7 @@ class Model(Program):
         while at < len(ops):
             op, a = ops[at]["op"], ops[at]["parameters"]
             at, steps = at + 1, steps + 1
-            if steps > 400:
+            if steps > 4000:
                 raise GivenUp("an action that loops")
             if op == "assign":
                 self.assign(way, a[0], self.value(way, a[1], args))
