@@ -46,7 +46,7 @@ var validated = map[string]int{
 	"../testdata/basic.json":          13,
 	"../interp/testdata/copies.json":  218,
 	"../interp/testdata/numbers.json": 17,
-	"../interp/testdata/state.json":   205, // of 208; some questions are too hard for Z3 now and then
+	"../interp/testdata/state.json":   205, // of 209; some questions are too hard for Z3 now and then
 	"testdata/acl.json":               50,
 	"testdata/cpu.json":               112,
 	"testdata/deep.json":              33,
@@ -99,10 +99,10 @@ func (v *finding) row() string {
 		why = append(why, fmt.Sprintf("%d: %s", v.GivenUp[reason], reason))
 	}
 	if v.tried > 0 {
-		why = append(why, fmt.Sprintf("%d packets of ways that are given up do the same on both executors", v.tried))
+		why = append(why, fmt.Sprintf("both executors do the same with %d packets of ways that are given up", v.tried))
 	}
 	if v.reached[0].Of > 0 {
-		why = append(why, fmt.Sprintf("so do others, which meet %s steps and %s ways between them", v.reached[0], v.reached[1]))
+		why = append(why, fmt.Sprintf("both executors do the same with packets derived from the program, which meet %s steps and %s ways between them", v.reached[0], v.reached[1]))
 	}
 	return fmt.Sprintf("%s\t%s\t%d\t%d of %d\t%.0f s\t%s", v.name, ways, v.Proved, v.Sides, v.AllSides, v.took.Seconds(), strings.Join(why, "; "))
 }
@@ -146,7 +146,7 @@ func TestValidated(t *testing.T) {
 			v := validate(t, p.listing, left/time.Duration(len(programs)-i))
 			v.name = name
 			left -= v.took
-			if want := validated[p.file]; v.Proved < want {
+			if want := validated[p.file]; v.Proved < want && (v.Whole || !*validateAll) {
 				t.Errorf("%d ways are proved, at least %d must be", v.Proved, want)
 			}
 			if v.Whole && (v.Few[0] > 200 || 2*v.Few[1] < v.Sides) {
