@@ -36,8 +36,8 @@ func (n *Node) giveAccounts() {
 	})
 }
 
-// account is what the node knows of its rights. It is not one moment: nothing passes the switch meanwhile. Calls come first, so that
-// a region which the program hands over meanwhile is at worst named twice.
+// account is what the node knows of its rights. It is not one moment: nothing passes the switch meanwhile. The node's regions come first, so that
+// one which the program hands over meanwhile is at worst named twice.
 func (n *Node) account() control.Account {
 	var a control.Account
 	for _, p := range n.memory.Account() {
@@ -66,19 +66,15 @@ func (o *outgoing) account(a *control.Account) {
 		}
 	}
 	for _, call := range o.core.All(nil) {
-		at := control.Attempt{Slot: call.Slot, Number: call.Number}
 		p, is := call.Tag.(*pending)
-		switch {
-		case o.core.Asks(call):
-			a.Asked = append(a.Asked, at)
-			continue
-		case !is || call.Number.Incarnation() != o.self.Incarnation:
+		if !is || call.Number.Incarnation() != o.self.Incarnation { // the latter is a question
 			continue
 		}
 		m, err := rpcpacket.Parse(p.datagram)
 		if err != nil {
 			continue
 		}
+		at := control.Attempt{Slot: call.Slot, Number: call.Number}
 		k := control.OpenCall{Attempt: at, Call: call.ID.String(), Callee: netip.AddrFrom16(call.Node), Slots: call.Slots, Oneway: m.Type == rpcpacket.Oneway}
 		for i := range m.Lists {
 			l := &m.Lists[i]

@@ -92,6 +92,7 @@ func TestExceptionsThatTheIDLDeclares(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	var other *testsvc.Other
+	received(p.server, testsvc.Evidence())
 	if _, err := p.client.Greet(t.Context(), "other", nil); !errors.As(err, &other) || other.Evidence == nil {
 		t.Errorf("got %v", err)
 	}

@@ -172,10 +172,14 @@ func (c *client) perform(ctx context.Context, b *opSequence, o *operation, m *me
 	if p == nil {
 		return nil
 	}
-	o.gains(p)
 	defer c.node.out.release(p)
-	if o == nil && p.err == nil && p.answer.Type == rpcpacket.Reply {
-		c.node.memory.Gained(c.node.regions.of(&p.answer)...)
+	got := c.node.memory.Gained
+	if o != nil { // it is not for the cache to keep what an execution has got
+		got = c.node.memory.Received
+		o.gains(p)
+	}
+	if p.err == nil && p.answer.Type == rpcpacket.Reply {
+		got(c.node.regions.of(&p.answer)...)
 	}
 	return c.decode(ctx, codec, p, m, result)
 }
@@ -205,15 +209,15 @@ func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *m
 
 // try sends a call to one node, and waits for its answer; nil as with exchange.
 func (c *client) try(ctx context.Context, b *opSequence, o *operation, m *method, codec *codec, kind thrift.TMessageType) (*pending, error) {
-	lends, by := o == nil && kind == thrift.CALL, c.node.memory.HandOver
-	switch {
-	case lends:
+	lends, by := o == nil && kind == thrift.CALL, c.node.memory.PassOn
+	if lends {
 		by = c.node.memory.Lend
-	case o != nil && (kind == thrift.CALL || m.policy != PolicyNone): // its one-ways leave when it has ended: until then their regions are the node's
-		by = c.node.memory.PassOn
 	}
 	if err := c.node.pass(ctx, codec.pointers, by); err != nil {
 		return nil, neverBegan(coded(m.op, err))
+	}
+	if kind == thrift.ONEWAY && (o == nil || m.policy == PolicyNone) { // others leave when their execution has ended: until then their regions are the node's
+		c.node.memory.Gave(codec.pointers...)
 	}
 	p := c.node.out.pendings.Get().(*pending)
 	if kind == thrift.ONEWAY {

@@ -7,11 +7,13 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
+	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/p4switch/shared/bubble"
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
 	"github.com/bifrost-rack/bifrost/rpc/record"
@@ -45,6 +47,11 @@ func onBench(t *testing.T, handler func(ctx context.Context, n *rpc.Node) error,
 		f(b)
 		b.rack.Crash("server") // nobody forgets what it knows
 	})
+}
+
+// received has a node own what a pointer points to, as if another node had handed it over. There is no switch here that would say so.
+func received(n *rpc.Node, p *bifrost.GlobalPointer) {
+	(*dsmclient.Client)(n.Memory()).Received(dsm.Pointer(p.Address))
 }
 
 // callerAddress is where the peer is that calls the server.

@@ -12,7 +12,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
-	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
 )
@@ -36,7 +35,8 @@ func TestProtocols(t *testing.T) {
 		if err := client.Fail(ctx, "x"); rpc.CodeOf(err) != rpc.Application {
 			t.Errorf("undeclared error: %v", err)
 		}
-		pointer := &bifrost.GlobalPointer{Address: []byte{4: 16, 5: 1, 12: 64, 15: 0}}
+		pointer := testsvc.Evidence()
+		received(server, pointer)
 		if got, err := client.Swap(ctx, pointer); err != nil || !got.Equals(pointer) {
 			t.Errorf("pointer: %v, %v", got, err)
 		}

@@ -18,7 +18,7 @@ import (
 //	caller ◀─ CALL, turned ─┘     denied, gone, never begun: that is its answer
 //
 //	callee ── REPLY ──▶ switch    lent: the next copy of the call asks for it again
-//	callee ◀─ REPLY, turned ┘     denied: the callee answers with an exception instead
+//	callee ◀─ REPLY, turned ┘     denied: the callee answers with an exception instead. Its account was wrong: what is not the node's is no result (export.check)
 
 // turnedBack takes a message that the switch has turned around: its source is whom it was for.
 func (n *Node) turnedBack(from netip.Addr, m *rpcpacket.Message) {

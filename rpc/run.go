@@ -177,8 +177,9 @@ func (x *export) abandoned(e *execution, diverged *Error) {
 	x.answerException(e, Nondeterminism, messageOf(diverged))
 }
 
-// check decides whether what the processor has written can be sent: not if the result is no message. It returns
-// when the memory that the result points to is settled.
+// check decides whether what the processor has written can be sent: not if the result is no message, or points to memory that is not the node's. The
+// switch would refuse that, too. But if the memory became the node's afterwards, a copy of the answer would hand it over. It returns when the memory that
+// the result points to is settled.
 func (x *export) check(ctx context.Context, out *codec) *Error {
 	if out.failed != nil {
 		return fault.New(Application, "", "the result cannot be sent: %v", out.failed)
@@ -187,7 +188,7 @@ func (x *export) check(ctx context.Context, out *codec) *Error {
 		return tooLong
 	}
 	if err := x.node.pass(ctx, out.pointers, x.node.memory.HandOver); err != nil {
-		return fault.New(fault.CodeOf(err), "", "settle the result's memory: %v", err)
+		return fault.New(fault.CodeOf(err), "", "the result's memory: %v", err)
 	}
 	return nil
 }

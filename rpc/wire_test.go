@@ -165,6 +165,7 @@ func TestPointersInTheReply(t *testing.T) {
 	p := dsmpacket.Make(16, 1, dsmpacket.IDOf(1, 1))
 	call := callOf(t, "swap", 1, thriftMessage(t, "swap", thrift.CALL, &testsvc.TestSwapArgs{Pointer: gp(p)}))
 	call.Lists = rpcpacket.ListsOf(p)
+	received(server, gp(p))
 	caller.call(server, call.Append(nil))
 	m, from, _ := caller.receive(5 * time.Second)
 	if m.Type != rpcpacket.Reply || !slices.Equal(m.Lists, rpcpacket.ListsOf(p)) || m.Flags != 0 {

@@ -52,6 +52,20 @@ func (a *account) drop(ptrs ...Pointer) {
 	}
 }
 
+// give notes that the node does not own regions any more, if it owns all of them. Else nothing changes, and give returns a pointer to one that it does
+// not own.
+func (a *account) give(ptrs []Pointer) (foreign Pointer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if i := slices.IndexFunc(ptrs, func(p Pointer) bool { return a.owned[slotOf(p)] != p.Base() }); i >= 0 {
+		return ptrs[i]
+	}
+	for _, p := range ptrs {
+		delete(a.owned, slotOf(p))
+	}
+	return Pointer{}
+}
+
 // owns reports whether the node owns a pointer's region.
 func (a *account) owns(p Pointer) bool {
 	a.mu.Lock()
@@ -117,8 +131,8 @@ func (c *Client) Gave(ptrs ...Pointer) {
 	c.link.cache.note(ptrs, (*regionCache).gone)
 }
 
-// PassOn makes regions ready for what an execution passes on, like Lend and HandOver. They stay the node's: a call lends them, and a one-way leaves, and
-// gives them away, when the execution has ended.
+// PassOn makes regions ready for what an execution passes on, like Lend, and for one-ways. They stay the node's: a call lends them, and a one-way gives
+// them away when it leaves (Gave).
 func (c *Client) PassOn(ctx context.Context, ptrs ...Pointer) error {
 	if err := c.ready(ctx, ptrs); err != nil {
 		return err

@@ -41,7 +41,7 @@ type Config struct {
 	// their size: they stay under the node's control, and neither their free nor the
 	// next allocation waits for a memory blade. Sizes that are allocated again and
 	// again without coming back are allocated ahead. Whoever passes regions on must
-	// then say so (Lend, Returned, HandOver, Gained).
+	// then say so (Lend, Returned, HandOver, Gave, Gained).
 	Keep bool
 }
 

@@ -203,6 +203,19 @@ func TestAccount(t *testing.T) {
 	})
 }
 
+// What is not the node's is not handed over, and nothing beside it.
+func TestAccount_HandsOver(t *testing.T) {
+	eachRack(t, func(t *testing.T, r *rack, _ *memrack.Rights) {
+		c, ctx := r.Client(1, 1), context.Background()
+		a, b, d := alloc(t, c, 64), alloc(t, c, 64), alloc(t, r.Client(2, 1), 64)
+		want(t, c.HandOver(ctx, a.Add(8), d), fault.PermissionDenied, false)
+		owns(t, c, a, b)
+		must(t, c.HandOver(ctx, a.Add(8), b, a))
+		owns(t, c)
+		want(t, c.HandOver(ctx, b), fault.PermissionDenied, false)
+	})
+}
+
 // What is kept for later is the node's, and what was allocated ahead. When all is freed the account is empty, though nobody has waited for that.
 func TestAccount_Kept(t *testing.T) {
 	judged(t, memrack.Bad, true, func(t *testing.T, r *rack, j *memrack.Rights) {

@@ -186,13 +186,15 @@ func (c *Client) Returned(ptrs ...Pointer) {
 	c.link.account.back(ptrs...)
 }
 
-// HandOver makes regions ready to be given away, by a result or a one-way call. It waits
-// like Settle.
+// HandOver makes regions ready to be given away by an answer, and notes that they are the node's no more. It waits like Settle. If one of them is not
+// the node's, by its account, it fails as PermissionDenied, and all stay.
 func (c *Client) HandOver(ctx context.Context, ptrs ...Pointer) error {
 	if err := c.ready(ctx, ptrs); err != nil {
 		return err
 	}
-	c.link.account.drop(ptrs...)
+	if foreign := c.link.account.give(ptrs); !foreign.IsNil() {
+		return fault.New(fault.PermissionDenied, "hand over", "%s is not this node's", foreign)
+	}
 	c.link.cache.note(ptrs, (*regionCache).gone)
 	return nil
 }

@@ -163,10 +163,10 @@ func (r *Rack) Copies(machine uint8) []*memory.Server {
 	return all
 }
 
-// mostBatches is how many batches a node may have here.
-const mostBatches = 256
+// mostBatches is how many batches a node may have here on a machine, and mostMachines how many machines there are.
+const mostBatches, mostMachines = 256, 8
 
-// Batches gives a node batches of region slots, as the Gatekeeper would: each node has its own, on each machine the same.
+// Batches gives a node batches of region slots, as the Gatekeeper would: each node has its own on each machine, since slots are unique in the rack.
 func Batches(node netip.Addr, server func(machine uint8) *memory.Server) func(context.Context, uint8, int) ([]uint32, error) {
 	return batches(node, func(machine uint8) []*memory.Server { return []*memory.Server{server(machine)} })
 }
@@ -174,9 +174,9 @@ func Batches(node netip.Addr, server func(machine uint8) *memory.Server) func(co
 // batches is Batches for machines with several copies.
 func batches(node netip.Addr, copies func(machine uint8) []*memory.Server) func(context.Context, uint8, int) ([]uint32, error) {
 	a := node.As16()
-	first := mostBatches * (1 + uint32(a[15])%(dsmpacket.Batches/mostBatches-1))
 	return func(_ context.Context, machine uint8, want int) (all []uint32, err error) {
 		var g control.Grant
+		first := mostBatches * (1 + (mostMachines*uint32(a[15])+uint32(machine))%(dsmpacket.Batches/mostBatches-1))
 		for i := range uint32(min(want, mostBatches)) { //nolint:gosec // not negative
 			all = append(all, first+i)
 			g.Batches = append(g.Batches, control.BatchOf{Batch: first + i, Node: node})

@@ -36,6 +36,7 @@ type shelf struct {
 	client *rpc.Node
 	server *rpc.Node    // of the present incarnation
 	tie    join.Session // of the server
+	tells  *accountant  // gets the server's accounts, if set
 	runs   atomic.Int64
 	up     chan struct{}
 	begins func(*shelf) error                 // called before an incarnation exports the service, if set
@@ -99,7 +100,7 @@ func withShelves(t *testing.T, of *shelf, blades []simrack.Blade, f func(r *shel
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
 		seen, onFrame := lastCall()
-		r := &shelf{T: t, state: of.state, begins: of.begins, mtu: of.mtu, up: make(chan struct{}, 2), seen: seen, shadow: simrack.NewShadow()}
+		r := &shelf{T: t, state: of.state, begins: of.begins, tells: of.tells, mtu: of.mtu, up: make(chan struct{}, 2), seen: seen, shadow: simrack.NewShadow()}
 		look := onFrame
 		if of.frame != nil {
 			look = func(f wire.Frame) { of.frame(r, f) }
@@ -167,7 +168,12 @@ func (k tied) Join(ctx context.Context, name string) (s join.Session, err error)
 }
 
 func (r *shelf) serve(ctx context.Context, j join.Joiner, _ control.Start) error {
-	n, err := rpc.Join(join.NewContext(ctx, tied{j, r}), rpc.WithName("server"))
+	j = tied{j, r}
+	if r.tells != nil {
+		r.tells.Joiner = j
+		j = r.tells
+	}
+	n, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName("server"))
 	if err != nil {
 		return err
 	}

@@ -5,11 +5,13 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -65,12 +67,20 @@ func stored(ctx context.Context, m *dsm.Client, b []byte) (dsm.Pointer, error) {
 
 // get calls Giver.
 func get(ctx context.Context, n *rpc.Node) (dsm.Pointer, error) {
-	p, err := arrays.NewArraysClient(n.Client("Giver", rpc.WithPolicy(rpc.PolicyRecover))).EchoRef(ctx, rpc.GlobalPointer(dsm.Pointer{}), 8)
+	return getBy(ctx, n, rpc.PolicyRecover)
+}
+
+// getBy calls Giver by a policy.
+func getBy(ctx context.Context, n *rpc.Node, policy rpc.Policy) (dsm.Pointer, error) {
+	p, err := arrays.NewArraysClient(n.Client("Giver", rpc.WithPolicy(policy))).EchoRef(ctx, rpc.GlobalPointer(dsm.Pointer{}), 8)
 	if err != nil {
 		return dsm.Pointer{}, err
 	}
 	return rpc.PointerOf(p)
 }
+
+// claims has a node's account say that the node owns a region, which is somebody else's.
+func claims(n *rpc.Node, p dsm.Pointer) { (*dsmclient.Client)(n.Memory()).Received(p) }
 
 // own checks that whoever has a region can read and write it.
 func (r *shelf) own(ctx context.Context, m *dsm.Client, p dsm.Pointer) {
@@ -243,6 +253,7 @@ func TestDirectResults_OnesOwn(t *testing.T) {
 					r.Host("c1").SendRaw(netip.AddrPortFrom(giver.Address(), rackaddr.PortRPC), netip.AddrPortFrom(r.server.Address(), rackaddr.PortRPC), m.Append(nil))
 					<-time.After(100 * time.Millisecond) // virtual: the caller has made the call again
 				}
+				claims(giver, p)
 				return p, nil
 			})
 			r.call(func(ctx context.Context, _ *dsm.Pointer) (err error) {
@@ -263,8 +274,87 @@ func TestDirectResults_OnesOwn(t *testing.T) {
 	}
 }
 
-// TestDirectResults_NotOursAndAway: an answer names a region of somebody else beside one of its own, so it hands nothing over. The own one
-// goes when nobody asks for the answer any more, though memory cannot be reached just then.
+// TestDirectResults_NotOursYet: a service returns a region that is another node's, and nothing reaches the service for a while. Meanwhile the
+// other node hands the region over to the service's node. The caller is told all the same that the region was not the service's to return, and the
+// region stays with whom it was handed to: a copy of an answer must not hand over what has come since.
+func TestDirectResults_NotOursYet(t *testing.T) {
+	var callee atomic.Pointer[netip.Addr]
+	var answered, handed chan struct{} // of the bubble
+	var answer, hands sync.Once
+	of := &shelf{frame: func(r *shelf, f wire.Frame) {
+		u, err := frame.ParseUDP6(f.Data)
+		at := callee.Load()
+		if err != nil || !f.ToSwitch || at == nil {
+			return
+		}
+		switch m, err := rpcpacket.Parse(u.Payload); {
+		case err != nil:
+		case u.Src.Addr() == *at && (m.Type == rpcpacket.Reply || m.Type == rpcpacket.Exception):
+			answer.Do(func() {
+				r.Host("s2").Impair(wire.Impairment{}, wire.Impairment{Loss: 1})
+				close(answered)
+			})
+		case u.Dst.Addr() == *at && m.Type == rpcpacket.Oneway:
+			hands.Do(func() { close(handed) })
+		}
+	}}
+	withShelves(t, of, mirroredThesis(), func(r *shelf) {
+		var ptrs [2]dsm.Pointer
+		for i := range ptrs {
+			var err error
+			if ptrs[i], err = filled(r.Context(), r.client.Memory()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		first, p := ptrs[0], ptrs[1]
+		n := r.join("s2", "both")
+		taken := make(chan struct{}, len(ptrs))
+		answered, handed = make(chan struct{}), make(chan struct{})
+		for name, service := range map[string]arrays.Arrays{
+			"Giver": giver{handle: func(context.Context) (dsm.Pointer, error) { return p, nil }},
+			"Taker": borrower{handle: func(ctx context.Context, p dsm.Pointer) error {
+				defer func() { taken <- struct{}{} }()
+				r.own(ctx, rpc.Memory(ctx), p)
+				return nil
+			}},
+		} {
+			if err := n.Export(r.Context(), name, arrays.NewArraysProcessor(service)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := hand(r.Context(), r.client, "Taker", first); err != nil { // from then on the client knows who serves it
+			t.Fatal(err)
+		}
+		<-taken
+		at := n.Address()
+		callee.Store(&at)
+		called := make(chan struct{})
+		go func() {
+			defer close(called)
+			r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+				if _, err := get(ctx, r.server); fault.CodeOf(err) != fault.PermissionDenied {
+					t.Errorf("a region that was somebody else's: %v", err)
+				}
+				return nil
+			})
+		}()
+		<-answered
+		sent := make(chan error, 1)
+		go func() { sent <- hand(r.Context(), r.client, "Taker", p) }()
+		<-handed
+		<-time.After(time.Millisecond) // virtual: it has passed the switch
+		r.Host("s2").Impair(wire.Impairment{}, wire.Impairment{})
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+		<-called
+		<-taken
+		r.regions(0)
+	})
+}
+
+// TestDirectResults_NotOursAndAway: an answer names a region of somebody else, of which its node's account says that it is the node's, beside one of its
+// own. So the switch refuses it: it hands nothing over. The own one goes when nobody asks for the answer any more, though memory cannot be reached just then.
 func TestDirectResults_NotOursAndAway(t *testing.T) {
 	var away atomic.Bool
 	of := &shelf{frame: func(r *shelf, f wire.Frame) {
@@ -286,6 +376,7 @@ func TestDirectResults_NotOursAndAway(t *testing.T) {
 		processor := arrays.NewArraysProcessor(service.Arrays{})
 		processor.AddToProcessorMap("many", manyFunction{func(ctx context.Context, _ []dsm.Pointer) ([]dsm.Pointer, error) {
 			own, err := fresh(ctx)
+			claims(n, other)
 			return []dsm.Pointer{own, other}, err
 		}})
 		if err := n.Export(r.Context(), "Many", processor); err != nil {

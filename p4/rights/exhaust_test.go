@@ -183,7 +183,7 @@ func deviated(program string, plain bool, devs []deviation, without ...string) s
 //	go test ./p4/rights -run TestOneDeviation -rights.stride 1
 func TestOneDeviation(t *testing.T) {
 	runs := 0
-	for _, program := range mains {
+	for _, program := range append(slices.Clone(mains), othersRegion) {
 		for _, plain := range []bool{false, true} {
 			all, wrong := deviations(program, plain)
 			if wrong != "" {

@@ -26,6 +26,7 @@ var kindsOfWorlds = map[string]struct {
 	"empty switch and silent": {setting{faults: 0.008, gone: true, empty: true, silent: true}, 300},
 	"few slots":               {setting{faults: 0.004, few: true, clients: 3}, 200},
 	"standing leases":         {setting{faults: 0.008, gone: true, restarts: true, programs: []string{"m10", "m11"}}, 200},
+	"others' regions":         {setting{faults: 0.008, gone: true, empty: true, restarts: true, programs: []string{othersRegion}}, 200},
 	"operators":               {setting{faults: 0.006, gone: true, restarts: true, operator: true}, 200},
 	"each packet":             {setting{faults: 0.008, gone: true, restarts: true, watched: true}, 30},
 }

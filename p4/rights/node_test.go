@@ -145,6 +145,11 @@ func (w *world) step(n *node, e *execution, s step) {
 				w.control(n, h, "unshare")
 			}
 		}
+	case "name":
+		h := &e.vars[s.results[0]]
+		*h = *v
+		h.by, h.handle = Ref{}, true
+		e.at++
 	case "use":
 		v.handle = false
 		e.at++
@@ -163,15 +168,15 @@ func contentOf(id string, at int) int {
 // finish ends an execution: it commits, and from then on it owes.
 func (w *world) finish(n *node, e *execution, code code) {
 	r := e.record
+	if w.has(ownResults) && slices.ContainsFunc(r.program.result, func(i int) bool { return !n.holds(e.vars[i].Region) }) && code == ok {
+		code = wasDenied
+	}
 	r.done, r.code, r.frees = true, code, map[Region]bool{}
 	if code == ok {
 		for _, i := range r.program.result {
 			a := e.vars[i]
 			a.by = Ref{}
 			r.result = append(r.result, a)
-			if !e.own[a.Region] {
-				w.fail("PROGRAM %s returns r%d, which it does not own", r.id, a.Slot)
-			}
 			delete(e.own, a.Region)
 		}
 	} else {

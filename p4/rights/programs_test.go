@@ -14,11 +14,12 @@ import (
 //	giveup f@12 0 = 1        the same; once f has begun, the caller may wait no longer
 //	oneway f@12 0            hands 0 over; it leaves when the execution is done
 //	share 0 with 12 = 1      a standing lease of 0 for node 12; 1 gets its handle, which is passed as a value
-//	use 0                    the handle in 0 becomes a region that is read by the lease
+//	name 0 = 1               1 gets a handle of 0 that gives nobody a right
+//	use 0                    the handle in 0 becomes a region, which is read by the lease if there is one
 //	unshare 1                ends the lease
 //	return 2                 the result; it is the caller's then
 //
-// Nodes 1 to 7 are clients and run m1 to m12. Nodes 11, 12 and 13 are services.
+// Nodes 1 to 7 are clients and run m1 to m13. Nodes 11, 12 and 13 are services.
 var programs = parsePrograms(map[string]string{
 	"leaf":  "read 0; alloc 2; write 2; return 2",
 	"leaf0": "alloc 2; write 2; return 2",
@@ -41,6 +42,8 @@ var programs = parsePrograms(map[string]string{
 	"back":  "read 0",
 	"own":   "call fetch@11 = 0; read 0; write 0; return 0",
 	"fetch": "call leaf0@12 = 0; return 0",
+	"wrong": "use 0; return 0",
+	"relay": "giveup wrong@12 0",
 	// One-ways.
 	"take": "! read 0; write 0; read 0",
 	"pass": "! read 0; call read@13 0; write 0; oneway take@13 0",
@@ -60,11 +63,15 @@ var programs = parsePrograms(map[string]string{
 	"m10": "alloc 0; write 0; share 0 with 12 = 1; call look@12 1 = 2; read 2; unshare 1; write 0; share 0 with 11 = 3; read 0",
 	"m11": "alloc 0; write 0; share 0 with 12 = 1; giveup peek@12 1; unshare 1; write 0; read 0",
 	"m12": "call own@12 = 0; read 0; write 0",
+	"m13": "alloc 0; write 0; name 0 = 1; call relay@11 1; oneway take@12 0",
 	// What the runtime does by itself.
 	"fenced": "alloc 0",
 })
 
 var mains = []string{"m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8", "m9", "m10", "m11", "m12"}
+
+// othersRegion is a main, one of whose callees answers with a region that is not its node's. It runs in worlds of its own.
+const othersRegion = "m13"
 
 // program is a handler, or a main.
 type program struct {

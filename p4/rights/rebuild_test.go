@@ -76,7 +76,7 @@ func (r *record) claims(runs bool, add func(Region, int)) {
 		}
 		for _, c := range r.all() { // what it has lent as its own
 			for _, a := range c.sent {
-				if a.by == (Ref{}) && !c.oneway {
+				if a.by == (Ref{}) && !a.handle && !c.oneway {
 					add(a.Region, 0)
 				}
 			}

@@ -28,13 +28,14 @@ const (
 	overload                     // a call that finds no slots for long has never begun
 	leaseEnds                    // a standing lease ends with the incarnation that has given it
 	leaseRests                   // before its owner may write, what has passed by it has arrived
+	ownResults                   // an answer with a region that its node does not own becomes an exception before it is on record
 	unknownFails                 // an operator fails a call only if its callee does not know it
 	ruleCount
 )
 
 var ruleNames = [ruleCount]string{
 	"rack numbers", "going rule", "ask first", "join list", "reread", "forget frees", "ask all", "fence list", "handed on", "sweep late", "forsake", "bound",
-	"audit", "last numbers", "hold", "overload", "lease ends", "lease rests", "unknown fails",
+	"audit", "last numbers", "hold", "overload", "lease ends", "lease rests", "own results", "unknown fails",
 }
 
 // setting says what a world is like, and what happens in it.

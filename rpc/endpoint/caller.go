@@ -662,6 +662,3 @@ func (c *Caller) Waiting(calls []*Call) []*Call {
 	}
 	return calls
 }
-
-// Asks reports whether a call is a question about a call of a former incarnation, or about one that holds its slots.
-func (c *Caller) Asks(call *Call) bool { return c.asks(call) }

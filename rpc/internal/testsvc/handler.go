@@ -34,13 +34,18 @@ func (h *Handler) Blob(_ context.Context, raw []byte) ([]byte, error) { return r
 // Add adds.
 func (h *Handler) Add(_ context.Context, a, b int64) (int64, error) { return a + b, nil }
 
+// Evidence is what Greet gives. Its node has to own it.
+func Evidence() *bifrost.GlobalPointer {
+	return &bifrost.GlobalPointer{Address: []byte{4: 16, 5: 1, 12: 64, 15: 0}}
+}
+
 // Greet greets; it refuses nobody's name and gives evidence for "other".
 func (h *Handler) Greet(_ context.Context, name string, titles []string) (string, error) {
 	switch name {
 	case "":
 		return "", &Refused{Why: "no name", Number: 7}
 	case "other":
-		return "", &Other{Evidence: &bifrost.GlobalPointer{Address: []byte{4: 16, 5: 1, 12: 64, 15: 0}}}
+		return "", &Other{Evidence: Evidence()}
 	}
 	s := "hello"
 	for _, t := range titles {
