@@ -173,13 +173,11 @@ func (c *client) perform(ctx context.Context, b *opSequence, o *operation, m *me
 		return nil
 	}
 	defer c.node.out.release(p)
-	got := c.node.memory.Gained
-	if o != nil { // it is not for the cache to keep what an execution has got
-		got = c.node.memory.Received
+	switch {
+	case o != nil: // it is not for the cache to keep what an execution has got
 		o.gains(p)
-	}
-	if p.err == nil && p.answer.Type == rpcpacket.Reply {
-		got(c.node.regions.of(&p.answer)...)
+	case p.err == nil && p.answer.Type == rpcpacket.Reply:
+		c.node.memory.Gained(c.node.regions.of(&p.answer)...)
 	}
 	return c.decode(ctx, codec, p, m, result)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -361,6 +362,9 @@ func FuzzOutcome(f *testing.F) {
 	f.Add(outcome{fingerprint: 7}.encode())
 	f.Add(outcome{code: Deadline, message: "late"}.encode())
 	f.Add(outcome{answer: &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply}, Payload: []byte("x")}}.encode())
+	f.Add(outcome{answer: &rpcpacket.Message{
+		Header: rpcpacket.Header{Type: rpcpacket.Reply}, Lists: rpcpacket.ListsOf(dsmpacket.Make(16, 1, dsmpacket.IDOf(3, 1)), dsmpacket.Make(16, 2, dsmpacket.IDOf(4, 1))), Payload: []byte("x"),
+	}}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if o, err := parseOutcome(b); err == nil && !bytes.Equal(o.encode(), b) {
 			t.Fatalf("%x became %x", b, o.encode())

@@ -283,7 +283,9 @@ func (c *client) callJournalled(ctx context.Context, b *opSequence, m *method, c
 	case result == nil:
 		return nil
 	}
-	return c.decode(ctx, codec, &pending{answer: *was.answer}, m, result)
+	p := &pending{answer: *was.answer}
+	o.gains(p)
+	return c.decode(ctx, codec, p, m, result)
 }
 
 // decided journals an error that this side decided on, and returns it as a re-run
@@ -329,7 +331,7 @@ func (o *operation) whyEnded(n *Node) error {
 // outcome is how a call of an exactly-once execution ended, as it is journalled:
 // error code (1 byte), fingerprint of the call (8), then the error's message. After code 0
 // comes nothing if the callee's ledger has the answer. With policy none the answer's type
-// (1), code (1) and payload come.
+// (1), code (1), if it has handed regions over their number (1) and regions (8 each), and payload come.
 type outcome struct {
 	code        Code
 	fingerprint uint64
@@ -343,8 +345,8 @@ const outcomeSize = 9
 // outcomeUnbegun in the error code's byte: the call never began.
 const outcomeUnbegun = 0x80
 
-// outcomeHeaders in the byte of an answer's type: the payload begins with headers.
-const outcomeHeaders = 0x80
+// In the byte of an answer's type: the payload begins with headers, and the answer has handed regions over.
+const outcomeHeaders, outcomeRegions = 0x80, 0x40
 
 func (o outcome) encode() (b []byte) {
 	code := byte(o.code)
@@ -361,7 +363,19 @@ func (o outcome) encode() (b []byte) {
 		if o.answer.Flags&rpcpacket.FlagHeaders != 0 {
 			kind |= outcomeHeaders
 		}
-		b = append(b, kind, byte(o.answer.Code))
+		var all []rpcpacket.Region
+		if o.answer.Type == rpcpacket.Reply {
+			all = listed(o.answer)
+		}
+		if len(all) > 0 {
+			kind |= outcomeRegions
+		}
+		if b = append(b, kind, byte(o.answer.Code)); len(all) > 0 {
+			b = append(b, byte(len(all)))
+			for _, r := range all {
+				b = binary.BigEndian.AppendUint64(b, uint64(r))
+			}
+		}
 		b = append(b, o.answer.Payload...)
 	}
 	return b
@@ -380,12 +394,38 @@ func parseOutcome(b []byte) (o outcome, err error) {
 	case len(b) == 1:
 		return o, wirefmt.Errorf("outcome: an answer of 1 byte")
 	case len(b) > 1:
-		o.answer = &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Type(b[0] &^ outcomeHeaders), Code: Code(b[1])}, Payload: b[2:]}
-		if b[0]&outcomeHeaders != 0 {
+		kind := b[0]
+		o.answer = &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Type(kind &^ (outcomeHeaders | outcomeRegions)), Code: Code(b[1])}, Payload: b[2:]}
+		if kind&outcomeHeaders != 0 {
 			o.answer.Flags = rpcpacket.FlagHeaders
+		}
+		if kind&outcomeRegions != 0 {
+			return o, o.parseRegions()
 		}
 	}
 	return o, nil
+}
+
+// parseRegions takes the regions that an answer has handed over off its payload.
+func (o *outcome) parseRegions() error {
+	m, b := o.answer, o.answer.Payload
+	if m.Type != rpcpacket.Reply || len(b) == 0 || b[0] == 0 || b[0] > rpcpacket.MaxRegions || len(b) < 1+8*int(b[0]) {
+		return wirefmt.Errorf("outcome: an answer of type %d with regions, and %d bytes", m.Type, len(b))
+	}
+	m.Payload = b[1+8*int(b[0]):]
+	for i := range int(b[0]) {
+		r := rpcpacket.Region(binary.BigEndian.Uint64(b[1+8*i:]))
+		if !r.Valid() || m.Names(r) {
+			return wirefmt.Errorf("outcome: region %d of an answer is %s", i, r)
+		}
+		if i%rpcpacket.ListRegions == 0 {
+			m.Lists = append(m.Lists, rpcpacket.List{})
+		}
+		l := &m.Lists[len(m.Lists)-1]
+		l.Regions[l.Count] = r
+		l.Count++
+	}
+	return nil
 }
 
 // plain makes an error what it is after a replay, so that both attempts of an

@@ -411,18 +411,18 @@ func (r *regions) of(m *rpcpacket.Message) []dsm.Pointer {
 	return m.Bases(r.memory.Prefix())
 }
 
-// gains notes that a direct call is answered, and has handed regions over to the execution that has made it.
+// gains notes that a call is answered, now or when a former run made it, and has handed regions over to the execution that has made it.
 func (o *operation) gains(p *pending) {
-	if p.of == nil {
-		return
-	}
 	e := o.b.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.recorded.answered(p.ID)
+	if p.of != nil {
+		e.recorded.answered(p.ID)
+	}
 	if p.err == nil && p.answer.Type == rpcpacket.Reply {
 		got := e.node.regions.of(&p.answer)
 		e.account.got = append(e.account.got, got...)
+		e.node.memory.Received(got...)
 		e.node.left.accounts(got...)
 		l := e.node.ledger
 		l.mu.Lock()

@@ -149,6 +149,52 @@ func TestDirectNoneLoan_Results(t *testing.T) {
 	})
 }
 
+// TestDirectNoneLoan_Got: what an execution gets by a call of policy none, and does not free or pass on, goes at its end.
+func TestDirectNoneLoan_Got(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		r.gives(fresh)
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+			p, err := getBy(ctx, r.server, rpc.PolicyNone)
+			r.own(ctx, rpc.Memory(ctx), p)
+			return err
+		})
+		r.regions(0)
+	})
+}
+
+// TestDirectNoneLoan_GotBefore: the execution's program dies when the ledger has that answer. The next run gets the same region from the ledger, and hands it
+// over.
+func TestDirectNoneLoan_GotBefore(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		taken := make(chan struct{}, 1)
+		r.borrows(func(ctx context.Context, p dsm.Pointer) error {
+			defer func() { taken <- struct{}{} }()
+			r.own(ctx, rpc.Memory(ctx), p)
+			return nil
+		})
+		r.gives(fresh)
+		var got [2]dsm.Pointer
+		r.call(func(ctx context.Context, _ *dsm.Pointer) (err error) {
+			run := r.runs.Load() - 1
+			if got[run], err = getBy(ctx, r.server, rpc.PolicyNone); err != nil {
+				return err
+			}
+			if _, err := get(ctx, r.server); err != nil { // before this leaves, the ledger has the other answer
+				return err
+			}
+			if run == 0 {
+				return r.kill(ctx)
+			}
+			return hand(ctx, r.server, "Borrower", got[run])
+		})
+		if r.runs.Load() != 2 || got[0] != got[1] {
+			t.Fatalf("%d runs got %v", r.runs.Load(), got)
+		}
+		<-taken
+		r.regions(0)
+	})
+}
+
 // packetStep is from one packet to the next at which something dies. With the race detector it is larger: a death at the packet beside
 // has the same goroutines meet. It has no divisor with what tests take the packet's number by, so each variant comes.
 func packetStep() int {
