@@ -125,7 +125,8 @@ func (r *Rights) rebuild() error {
 	return nil
 }
 
-// ends brings counts to their ends, and fails a call, which random packets seldom do.
+// ends brings counts to their ends, fails a call, and lets a region's slot be used again while a call is open that lists the former region. Random packets
+// seldom do that.
 func (r *Rights) ends() error {
 	full, on := rights.Region{Slot: batch(1) + 40, Generation: 3}, rights.Block{Parent: rights.Ref{Slot: block(2) + 15, Number: rights.MakeNumber(1, 2)}}
 	calls := uint64(0)
@@ -149,13 +150,30 @@ func (r *Rights) ends() error {
 	for _, o := range []rights.Operation{
 		{Op: rights.Lend, Election: elected, Ref: rights.Ref{Slot: block(leases), Number: rights.MakeNumber(1, 2)}, Regions: []rights.Region{full}, Owner: 1, Lessee: 2},
 		{Op: rights.FailCall, Election: elected, Ref: rights.Ref{Slot: block(1) + 15, Number: rights.MakeNumber(1, 2)}}, // the second slot of a call
+		{Op: rights.FailCall, Election: elected, Ref: rights.Ref{Slot: fails.Ref.Slot, Number: fails.Ref.Number + 2}},
 		{Op: rights.FailCall, Election: elected, Ref: fails.Ref},
 	} {
 		if err := r.hand(&o); err != nil {
 			return err
 		}
 	}
-	return r.judgeAll([]rights.Packet{fails, answer(lends), answer(lends, slices.Repeat([]rights.Region{full}, rights.Rack.Results+1)...)})
+	var five []rights.Region
+	for i := range uint32(5) {
+		five = append(five, rights.Region{Slot: batch(1) + 41 + i, Generation: 1})
+	}
+	former, allocated := five[0], func(g rights.Region) rights.Packet {
+		return rights.Packet{Kind: rights.AllocAnswer, Source: MemorySource(), To: node(1), Incarnation: boot, Machine: 1, Region: g, OK: true}
+	}
+	late := call(7, rights.Block{Regions: []rights.Region{former}})
+	five[0].Generation++
+	if err := r.judgeAll([]rights.Packet{
+		fails, answer(lends), answer(lends, slices.Repeat([]rights.Region{full}, rights.Rack.Results+1)...),
+		allocated(former), allocated(five[1]), allocated(five[2]), allocated(five[3]), allocated(five[4]),
+		late, allocated(five[0]), call(8, rights.Block{Regions: five[:1]}), answer(late),
+	}); err != nil {
+		return err
+	}
+	return r.hand(&rights.Operation{Op: rights.Lend, Election: elected, Ref: rights.Ref{Slot: block(leases) + 1, Number: rights.MakeNumber(1, 2)}, Regions: five, Owner: 1, Lessee: 2})
 }
 
 func errorsOf(errs ...error) error {
