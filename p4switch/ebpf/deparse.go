@@ -285,12 +285,12 @@ func (g *gen) storeFrom(skip int, fail string) {
 	g.mark(none)
 }
 
-// Where a tag is in a frame, and how much of the frame helpers that change its
-// length move about or look at: the addresses, a tag and two EtherTypes.
+// Where a tag is in a frame, and how much of the frame helpers that change its length move about or change: the addresses, a tag, an
+// EtherType, and up to three bytes that come in front (resizeByTags).
 const (
 	tagAt    = 12
 	tagEnd   = tagAt + vlanLen
-	minImage = tagEnd + 4
+	minImage = tagEnd + 2 + 3
 )
 
 const (

@@ -106,3 +106,25 @@ func TestReal_Clsact(t *testing.T) {
 		}
 	}
 }
+
+// A frame that gets shorter or longer behind a VLAN tag, which the kernel keeps beside the frame.
+func TestReal_Tagged(t *testing.T) {
+	b := newBench(t, load(t, "testdata/ways.json"), Config{})
+	m := maker{Rand: rand.New(rand.NewPCG(*seed, 3))}
+	for n := range 300 {
+		frame := make([]byte, 60+m.IntN(400))
+		for i := range frame {
+			frame[i] = byte(m.Uint32())
+		}
+		frame[0] &^= 1
+		binary.BigEndian.PutUint16(frame[12:], uint16(m.Pick(0x8100, 0x88a8, 0x9999)))
+		frame[14] &= 1
+		if n == 0 {
+			frame = frame[:74]
+			binary.BigEndian.PutUint16(frame[12:], 0x8100)
+			frame[14], frame[15] = 0, 0x45
+		}
+		b.Check(t, datapath.Port(m.Pick(1, 2, 3)), frame, fmt.Sprintf("go test ./p4switch/ebpf -run TestReal_Tagged -seed %d", *seed))
+	}
+	b.Quiet(t, "")
+}
