@@ -124,8 +124,9 @@ func TestInterface_TCPSuperPackets(t *testing.T) {
 		t.Fatal(err)
 	}
 	const size = 16 << 20
-	sent := sha256.New()
+	sent, over := sha256.New(), make(chan struct{})
 	go func() {
+		defer close(over)
 		defer c.Close()
 		_, _ = io.CopyN(io.MultiWriter(c, sent), rand.Reader, size)
 	}()
@@ -139,8 +140,11 @@ func TestInterface_TCPSuperPackets(t *testing.T) {
 	}
 	got := sha256.New()
 	n, err := io.Copy(got, in)
-	if err != nil || n != size || !bytes.Equal(got.Sum(nil), sent.Sum(nil)) {
+	if err != nil || n != size {
 		t.Fatalf("%d bytes, %v", n, err)
+	}
+	if <-over; !bytes.Equal(got.Sum(nil), sent.Sum(nil)) {
+		t.Fatal("other bytes than were sent")
 	}
 	if p := s.Ports()[0]; p.RxBytes/p.RxPackets < 3000 {
 		t.Errorf("%d bytes in %d packets: super-packets were cut", p.RxBytes, p.RxPackets)
