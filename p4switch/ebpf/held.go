@@ -29,14 +29,15 @@ import (
 // The process takes packets off the ring when they are older than heldTime. It hands
 // packets over well within that time unless it does not keep up. The next one leaves
 // everything in the ring until a controller is there, so a packet comes late, and
-// those of the last heldTime before the end come again.
+// those of the last heldTime before the end come again. A timer runs only while there are packets in the ring: who reads one
+// from the TAP device sets it. A packet that found no room there is followed by some that are read.
 const (
 	// heldRing is the ring's room in bytes: 4,096 packets of up to a thousand bytes, 62
 	// of 64 KiB. When it is full, packets go to the TAP device only.
 	heldRing = 4 << 20
 	// heldTime is how long packets stay in the ring while a process reads the TAP device.
 	heldTime = 250 * time.Millisecond
-	// heldEvery is how often older packets are taken off.
+	// heldEvery is how often older packets are taken off at most.
 	heldEvery = 50 * time.Millisecond
 )
 
@@ -125,8 +126,8 @@ type held struct {
 	taken      []byte // the consumer's page
 	made, data []byte // the producer's page, and the records twice, one after the other
 
-	quit chan struct{}
-	done sync.WaitGroup
+	timer *time.Timer // takes old packets off
+	set   atomic.Bool // the timer is
 
 	mu      sync.Mutex
 	waiting bool // everything stays until Replay
@@ -146,10 +147,11 @@ func (x *Executor) makeHeld() (*ebpf.Map, error) {
 	return x.keptOrNew("held", &ebpf.MapSpec{Name: "held", Type: ebpf.RingBuf, MaxEntries: heldRing})
 }
 
-// openHeld maps the ring and begins to take old packets off it; with waiting, when
-// replay has been called.
+// openHeld maps the ring; with waiting, nothing is taken off it until replay has been called.
 func openHeld(ring *ebpf.Map, waiting bool) (*held, error) {
-	h := &held{ring: ring, waiting: waiting, quit: make(chan struct{})}
+	h := &held{ring: ring, waiting: waiting}
+	h.timer = time.AfterFunc(time.Hour, h.expire)
+	h.timer.Stop()
 	page := unix.Getpagesize()
 	var err, err2 error
 	if h.taken, err = unix.Mmap(ring.FD(), 0, page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
@@ -159,7 +161,7 @@ func openHeld(ring *ebpf.Map, waiting bool) (*held, error) {
 		return nil, errors.Join(fmt.Errorf("ebpf: ring of packets to the control plane: %w", err), h.unmap())
 	}
 	h.data = h.made[page:]
-	h.done.Go(h.run)
+	h.wind(heldTime) // a former process has left some, perhaps
 	return h, nil
 }
 
@@ -178,43 +180,45 @@ func (h *held) close() error {
 	if h == nil {
 		return nil
 	}
-	close(h.quit)
-	h.done.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.timer.Stop()
 	err := h.unmap()
 	h.taken, h.made, h.data = nil, nil, nil
 	return err
 }
 
-func (h *held) run() {
-	tick := time.NewTicker(heldEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-h.quit:
-			return
-		case <-tick.C:
-			h.mu.Lock()
-			if !h.waiting {
-				h.expire()
-			}
-			h.mu.Unlock()
-		}
+// wind has the packets that are old in a while taken off the ring, unless some are to be sooner. It does nothing if there is no ring.
+func (h *held) wind(after time.Duration) {
+	if h != nil && h.set.CompareAndSwap(false, true) {
+		h.timer.Reset(after)
 	}
 }
 
-// expire takes off what is older than heldTime. Callers hold mu.
+// expire takes off what is older than heldTime.
 func (h *held) expire() {
-	var now unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
+	h.set.Store(false)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var clock unix.Timespec
+	if h.waiting || h.data == nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &clock) != nil {
 		return
 	}
-	before := uint64(max(now.Nano()-int64(heldTime), 0))
+	pause := heldEvery
 	end := h.records(func(b []byte) bool {
-		return len(b) < recordPacket || binary.NativeEndian.Uint64(b[recordTime:]) < before
+		if len(b) < recordPacket {
+			return true
+		}
+		age := time.Duration(clock.Nano() - int64(binary.NativeEndian.Uint64(b[recordTime:])))
+		if age <= heldTime {
+			pause = max(heldTime-age, heldEvery)
+		}
+		return age > heldTime
 	})
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&h.taken[0])), end)
+	if end < atomic.LoadUint64((*uint64)(unsafe.Pointer(&h.made[0]))) {
+		h.wind(pause)
+	}
 }
 
 // records calls do with each record, until do is false or none is left that is whole,
@@ -247,6 +251,7 @@ func (h *held) replay(do func([]byte)) (n int, full bool) {
 		return 0, false
 	}
 	h.waiting = false
+	h.wind(heldTime)
 	begin := atomic.LoadUint64((*uint64)(unsafe.Pointer(&h.taken[0])))
 	end := h.records(func(b []byte) bool {
 		if frame, ok := unheld(b); ok {

@@ -99,3 +99,32 @@ func TestHeld_SamePackets(t *testing.T) {
 		t.Error("a second replay tells packets again")
 	}
 }
+
+// Packets do not stay in the ring, also the last ones of a burst. Nothing looks at a ring that is empty.
+func TestHeld_Expires(t *testing.T) {
+	p, far := newHeld(t)
+	p.kernel.Replay() // a controller is there
+	r := unloaded{rand.New(rand.NewPCG(*seed, 12)), false}
+	for range 3 {
+		before := p.kernel.PortCounts(1).RxPackets
+		for range 20 {
+			h, f := r.frame()
+			if err := far.Send(afpacket.Frame{Data: f, Header: h}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		await(t, func() bool {
+			return p.kernel.PortCounts(1).RxPackets == before+20 && len(p.K.Take()) == 0 && len(p.kernel.held.ringed()) == 0 && !p.kernel.held.set.Load()
+		})
+	}
+}
+
+// await waits until something is so.
+func await(t *testing.T, so func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !so(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("it has not happened")
+		}
+	}
+}

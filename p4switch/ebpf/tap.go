@@ -114,6 +114,7 @@ func (t *tap) read() {
 			}
 			return
 		}
+		t.x.held.wind(heldTime)
 		if frame, ok := punted(buf[:n]); ok {
 			t.x.sink.PacketIn(frame)
 		}
