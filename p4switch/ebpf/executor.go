@@ -132,7 +132,11 @@ func New(prog *v1model.Program, cfg Config) (*Executor, error) {
 	if x.links, err = newLinks(); err != nil {
 		return nil, fmt.Errorf("ebpf: %w", err)
 	}
-	if err := x.load(cfg.edit); err != nil {
+	err = x.watcher.start(x)
+	if err == nil {
+		err = x.load(cfg.edit)
+	}
+	if err != nil {
 		return nil, errors.Join(err, x.Close())
 	}
 	return x, nil

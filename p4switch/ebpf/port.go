@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
+	"github.com/bifrost-rack/bifrost/p4switch/internal/linkevents"
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
@@ -68,7 +68,9 @@ func (x *Executor) AttachPort(num datapath.Port, name string, wait bool) error {
 		return err
 	}
 	x.ports[num] = p
-	x.watcher.start(x)
+	if err != nil { // the interface is there, perhaps, and something else is not yet
+		x.watcher.again.Reset(followAgain)
+	}
 	return nil
 }
 
@@ -402,53 +404,42 @@ func (l links) setFlag(name string, flag uint16, on bool) error {
 	return unix.IoctlIfreq(l.fd, unix.SIOCSIFFLAGS, req)
 }
 
-// watchEvery is how often ports' interfaces are looked at.
-const watchEvery = 200 * time.Millisecond
+// followAgain is when a port that could not follow its interface tries again.
+const followAgain = 200 * time.Millisecond
 
 // watcher follows interfaces that vanish, come back and change.
 type watcher struct {
-	once sync.Once
-	quit chan struct{}
-	done sync.WaitGroup
+	events *linkevents.Watch
+	again  *time.Timer // set while a port has failed to follow; guarded by Executor.mu
 }
 
-// start begins to watch an executor's ports, if that has not begun.
-func (w *watcher) start(x *Executor) {
-	w.once.Do(func() {
-		w.quit = make(chan struct{})
-		w.done.Go(func() { w.run(x) })
-	})
+// start begins to watch an executor's ports, in the network namespace of the caller.
+func (w *watcher) start(x *Executor) (err error) {
+	w.again = time.AfterFunc(time.Hour, func() { x.look(linkevents.Link{}) })
+	w.again.Stop()
+	w.events, err = linkevents.Open(x.look, x.log)
+	return err
 }
 
-// stop ends it; it must not be started any more.
+// stop ends it. The executor has no ports any more.
 func (w *watcher) stop() {
-	w.once.Do(func() {})
-	if w.quit != nil {
-		close(w.quit)
-		w.done.Wait()
+	w.again.Stop()
+	if w.events != nil {
+		w.events.Close()
 	}
 }
 
-func (w *watcher) run(x *Executor) {
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-w.quit:
-			return
-		case <-tick.C:
-			x.look()
-		}
-	}
-}
-
-// look brings all ports in line with their interfaces.
-func (x *Executor) look() {
+// look brings the ports of an interface in line with it.
+func (x *Executor) look(at linkevents.Link) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, p := range x.ports {
+		if !at.Is(p.name, p.index) {
+			continue
+		}
 		if err := p.follow(); err != nil {
 			x.log.Warn("port cannot follow its interface", "port", p.num, "interface", p.name, "error", err)
+			x.watcher.again.Reset(followAgain)
 		}
 	}
 }

@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
-	"syscall"
 
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
+	"github.com/bifrost-rack/bifrost/p4switch/internal/linkevents"
 	"github.com/bifrost-rack/bifrost/p4switch/p4rt"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,37 +18,28 @@ import (
 // that a lost or late event does no harm.
 type portWatch struct {
 	sw     *Switch
-	events *nl.NetlinkSocket
-	closed atomic.Bool
-	done   sync.WaitGroup
+	events *linkevents.Watch
 
-	mu    sync.Mutex // held while a port is looked at, so that the newest state is told last
-	ask   *netlink.Handle
-	index map[datapath.Port]int // of the interface when it was looked at last
+	mu     sync.Mutex // held while a port is looked at, so that the newest state is told last
+	ask    *netlink.Handle
+	index  map[datapath.Port]int // of the interface when it was looked at last
+	closed bool
 }
-
-// eventBuffer is how many bytes of link events may wait; each has about 1.5 KiB.
-const eventBuffer = 1 << 20
-
-// maxFailed is after how many failures in a row events are given up.
-const maxFailed = 100
 
 // newPortWatch watches the interfaces of the caller's network namespace.
 func newPortWatch(s *Switch) (*portWatch, error) {
-	events, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK)
-	if err != nil {
-		return nil, fmt.Errorf("watch interfaces: %w", err)
-	}
 	ask, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	if err == nil {
-		err = events.SetReceiveBufferSize(eventBuffer, false)
-	}
 	if err != nil {
-		events.Close()
 		return nil, fmt.Errorf("watch interfaces: %w", err)
 	}
-	w := &portWatch{sw: s, events: events, ask: ask, index: map[datapath.Port]int{}}
-	w.done.Go(w.run)
+	w := &portWatch{sw: s, ask: ask, index: map[datapath.Port]int{}}
+	w.events, err = linkevents.Open(func(l linkevents.Link) {
+		w.look(func(p *port) bool { return l.Is(p.name, w.index[p.num]) })
+	}, s.log)
+	if err != nil {
+		ask.Close()
+		return nil, err
+	}
 	return w, nil
 }
 
@@ -59,11 +48,10 @@ func (w *portWatch) close() {
 	if w == nil {
 		return
 	}
-	w.closed.Store(true)
 	w.events.Close()
-	w.done.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.closed = true
 	w.ask.Close()
 }
 
@@ -80,7 +68,7 @@ func (s *Switch) ofLink(name string, f func(*netlink.Handle, netlink.Link) error
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed.Load() {
+	if w.closed {
 		return errNoWatch
 	}
 	l, err := w.ask.LinkByName(name)
@@ -128,7 +116,7 @@ func (s *Switch) queueDepths(were depths) (out depths, err error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed.Load() {
+	if w.closed {
 		return out, nil
 	}
 	all, err := w.ask.QdiscList(nil)
@@ -150,41 +138,6 @@ func (s *Switch) queueDepths(were depths) (out depths, err error) {
 		}
 	}
 	return out, nil
-}
-
-func (w *portWatch) run() {
-	for failed := 0; !w.closed.Load(); {
-		ms, _, err := w.events.Receive()
-		switch {
-		case err == nil:
-			failed = 0
-		case w.closed.Load():
-			return
-		case failed == maxFailed:
-			w.sw.log.Error("the state of ports is not watched any more", "error", err)
-			return
-		default: // some events found no room, or another process has sent to us
-			failed++
-			w.look(func(*port) bool { return true })
-		}
-		for i := range ms {
-			w.event(&ms[i])
-		}
-	}
-}
-
-// event looks at the ports that an event is about, by name or by what was there
-// under the name.
-func (w *portWatch) event(m *syscall.NetlinkMessage) {
-	if m.Header.Type != unix.RTM_NEWLINK && m.Header.Type != unix.RTM_DELLINK {
-		return
-	}
-	at, err := netlink.LinkDeserialize(nil, m.Data)
-	if err != nil {
-		w.sw.log.Debug("link event", "error", err)
-		return
-	}
-	w.look(func(p *port) bool { return p.name == at.Attrs().Name || w.index[p.num] == at.Attrs().Index })
 }
 
 // look tells the state of some ports.
