@@ -11,13 +11,13 @@ import (
 // it is: nodes contradict each other, or a node that may have it has given no account (docs/rights.md, section 8). No program can reach it. Only a
 // person knows whether what is in it is wanted.
 //
-// NotFound: the pointer lies in no region. Unavailable: a memory blade does not say whether it does. BadRequest: the region is not frozen; the message says whose it is.
+// NotFound: the pointer lies in no region. Unavailable: a memory blade does not say whether it does, or the switch whose it is. BadRequest: the region is not frozen; the message says whose it is.
 func (g *Gatekeeper) FreeRegion(ctx context.Context, p dsmpacket.Pointer) (r RegionState, err error) {
 	if err := g.survey(ctx); err != nil {
 		return r, err
 	}
 	err = g.query(ctx, func(c *controller) error {
-		found, err := c.surveys.last.region("free", p)
+		found, err := c.region("free", p)
 		switch {
 		case err != nil:
 			return err
@@ -26,6 +26,8 @@ func (g *Gatekeeper) FreeRegion(ctx context.Context, p dsmpacket.Pointer) (r Reg
 			return nil
 		case found.controller.IsValid():
 			return fault.New(fault.BadRequest, "free", "the region of %s is node %s's, which frees it; only what is frozen is for an operator to free", p, found.controller)
+		case len(c.unread()) > 0:
+			return fault.New(fault.Unavailable, "free", "the switch has not told whose the region of %s is: try again later", p)
 		}
 		return fault.New(fault.BadRequest, "free", "the region of %s is nobody's, and is being freed", p)
 	})

@@ -417,7 +417,7 @@ func (g *Gatekeeper) Holders(ctx context.Context, p dsmpacket.Pointer) (out Hold
 	if err := g.survey(ctx); err != nil {
 		return out, err
 	}
-	err = g.query(ctx, func(c *controller) error { return c.surveys.last.holders(p, &c.told, &out) })
+	err = g.query(ctx, func(c *controller) error { return c.holders(p, &out) })
 	return out, err
 }
 
@@ -448,7 +448,7 @@ func (g *Gatekeeper) FailureDomain(ctx context.Context, name string) (out Failur
 		out = c.told.failureDomain(b, &c.surveys.last)
 		if b.memory() {
 			out.Missing = c.unread()
-			for _, name := range c.surveys.last.silent {
+			for _, name := range c.silent() {
 				if o := c.blades[name]; o != nil && o.hello.Machine == b.hello.Machine {
 					out.Missing = append(out.Missing, name)
 				}

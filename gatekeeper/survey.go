@@ -243,40 +243,57 @@ func (s *survey) found(p *population, t *told, now time.Time) surveyed {
 }
 
 // region is the region that a pointer lies in. It fails as NotFound if there is none, and as Unavailable if there may be one.
-func (s *surveyed) region(op string, p dsmpacket.Pointer) (*surveyedRegion, error) {
-	switch r := s.find(p); {
+func (c *controller) region(op string, p dsmpacket.Pointer) (*surveyedRegion, error) {
+	switch r, silent := c.surveys.last.find(p), c.silent(); {
 	case r != nil:
 		return r, nil
-	case len(s.silent) > 0:
-		return nil, fault.New(fault.Unavailable, op, "%s lies in no region that is known: %s has not said which it has", p, strings.Join(s.silent, ", "))
+	case len(silent) > 0:
+		return nil, fault.New(fault.Unavailable, op, "%s lies in no region that is known: %s has not said which it has", p, strings.Join(silent, ", "))
 	}
 	return nil, fault.New(fault.NotFound, op, "%s lies in no region", p)
 }
 
 // holders does what Gatekeeper.Holders says.
-func (s *surveyed) holders(p dsmpacket.Pointer, t *told, out *Holders) error {
-	r, err := s.region("pointer", p)
+func (c *controller) holders(p dsmpacket.Pointer, out *Holders) error {
+	r, err := c.region("pointer", p)
 	if err != nil {
 		return err
 	}
 	out.Region = r.state()
 	for _, id := range r.calls {
-		if k := t.calls[id]; k != nil {
-			out.Calls = append(out.Calls, t.state(k))
+		if k := c.told.calls[id]; k != nil {
+			out.Calls = append(out.Calls, c.told.state(k))
 		}
 	}
 	return nil
 }
 
 // missing names who has not told what the survey was to find: memory blades, and "switch".
-func (c *controller) missing() []string { return append(c.unread(), c.surveys.last.silent...) }
+func (c *controller) missing() []string { return append(c.unread(), c.silent()...) }
+
+// outdated reports whether the last survey is from before: without the switch's registers there are no others.
+func (c *controller) outdated() bool { return !c.connected || c.rebuild != nil }
 
 // unread is "switch" if the switch has not told of all registers, else empty.
 func (c *controller) unread() []string {
-	if c.surveys.last.partial || !c.connected || c.rebuild != nil {
+	if c.surveys.last.partial || c.outdated() {
 		return []string{"switch"}
 	}
 	return nil
+}
+
+// silent are the memory blades that have not listed all of their regions.
+func (c *controller) silent() (names []string) {
+	if !c.outdated() {
+		return c.surveys.last.silent
+	}
+	for _, b := range c.sortedBlades() {
+		if b.memory() && b.first() {
+			names = append(names, b.hello.Blade)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // openCalls is how many calls had open slots.

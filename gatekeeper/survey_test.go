@@ -124,6 +124,27 @@ func TestSurvey(t *testing.T) {
 	})
 }
 
+// TestSurvey_Outdated: without a switch nobody is asked for regions. What people see is from before, says so, and does not pass for all that there is.
+func TestSurvey_Outdated(t *testing.T) {
+	inLogged(t, func(s *small) {
+		p, q := s.allocates(s.a, 0, 1), s.allocates(s.a, 1, 1)
+		s.m1.regions = []control.RegionID{{ID: p.ID(), Class: 12, Owner: s.a.address}}
+		asked(s, s.gk.Snapshot)
+		s.m1.regions = append(s.m1.regions, control.RegionID{ID: q.ID(), Class: 12, Owner: s.a.address})
+		s.restartSwitch(func() {
+			if o := asked(s, s.gk.Overview); o.RegionCount != 1 || !slices.Equal(o.Missing, []string{"switch", "m1"}) {
+				t.Errorf("%d regions, no answer from %q", o.RegionCount, o.Missing)
+			}
+			if err := asked(s, func(ctx context.Context) (error, error) { _, err := s.gk.Holders(ctx, q); return err, nil }); fault.CodeOf(err) != fault.Unavailable {
+				t.Errorf("who has a pointer to a region that was made since: %v", err)
+			}
+			if err := asked(s, func(ctx context.Context) (error, error) { _, err := s.gk.FreeRegion(ctx, q); return err, nil }); fault.CodeOf(err) != fault.Unavailable {
+				t.Errorf("freeing a region that was made since: %v", err)
+			}
+		})
+	})
+}
+
 // TestSurvey_Slow: a survey that goes on is not given up, however long it takes.
 func TestSurvey_Slow(t *testing.T) {
 	inLogged(t, func(s *small) {
