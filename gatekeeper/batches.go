@@ -156,6 +156,17 @@ func (p *population) grants(machine uint8) (all []control.BatchOf) {
 	return all
 }
 
+// batchesAt are the batches of a machine that some node has or had.
+func (p *population) batchesAt(machine uint8) (all []uint32) {
+	for number, o := range p.batches.of {
+		if o.machine == machine {
+			all = append(all, number)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
 // grantAll tells a memory blade whose the batches of its machine are.
 func (c *controller) grantAll(b *blade) {
 	if all := c.grants(b.hello.Machine); len(all) > 0 {

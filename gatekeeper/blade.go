@@ -49,8 +49,12 @@ func (b *blade) memory() bool { return b.hello.Kind == control.Memory }
 // alive reports whether the blade is in service.
 func (b *blade) alive() bool { return b.port != nil }
 
-// hello registers a blade.
-func (c *controller) hello(p *port, m control.Message) error {
+// hello registers a blade. Of a memory blade that begins to serve a machine, the words of the machine's regions are read first: earlier starts may have got to
+// generations that the Gatekeeper was not told of, since it was away.
+func (c *controller) hello(p *port, m control.Message) error { return c.greet(p, m, false, nil) }
+
+// greet is hello; words are those of the machine's regions once they are read.
+func (c *controller) greet(p *port, m control.Message, read bool, words []word) error {
 	var h control.Hello
 	if err := m.Decode(&h); err != nil {
 		return err
@@ -58,6 +62,19 @@ func (c *controller) hello(p *port, m control.Message) error {
 	b, err := c.admit(p, &h)
 	if err != nil {
 		return err
+	}
+	if h.Kind == control.Memory && (b.hello.Boot != h.Boot || b.anew) {
+		if all := c.batchesAt(h.Machine); len(all) > 0 && !read {
+			c.look(all, func(words []word) {
+				if err := c.greet(p, m, true, words); err != nil {
+					p.fail(m, err)
+				}
+			})
+			return nil
+		}
+		for _, w := range words {
+			b.reserved = max(b.reserved, w.region.Generation())
+		}
 	}
 	if b.memory() && !b.alive() && b.holds() && b.hello.Boot == h.Boot {
 		if b.two() {

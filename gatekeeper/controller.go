@@ -39,7 +39,7 @@ type controller struct {
 	endings                  map[netip.Addr]*ending // of nodes that have a row
 	slotGathers, wordGathers gathers                // whole readings for nodes
 	surveys                  surveys                // for people
-	namings                  []*naming              // that are under way
+	lookings                 []*looking             // that are under way
 	rebuild                  *rebuild               // of the registers, that is under way
 	saved                    *image                 // of them, from a backup
 

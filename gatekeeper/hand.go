@@ -393,8 +393,8 @@ func (c *controller) handAnswered(b []byte) {
 		c.goOnEnding(j)
 	case *holding:
 		c.goOnHolding(j)
-	case *naming:
-		c.goOnNaming(j)
+	case *looking:
+		c.goOnLooking(j)
 	case *sight:
 		c.goOnSight(j)
 	case *rebuild:

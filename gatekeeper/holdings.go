@@ -204,54 +204,61 @@ func (c *controller) holdings(p *port, m control.Message) error {
 	return nil
 }
 
-// naming finds out which of the regions that a memory blade has made, for an incarnation that it was told to refuse, the switch knows nothing of: the
-// answers were lost. Nobody has a right to them, so they are freed. What an execution has allocated is none of them: its next run asks for it.
-type naming struct {
+// looking reads the words of batches, and then goes on with them.
+type looking struct {
 	reading
-	made []dsmpacket.Region
+	then func([]word)
 }
 
-// fenced takes a memory blade's answer to a fence, and looks at the regions that it names.
+// look has the words of batches read, when the registers are there.
+func (c *controller) look(batches []uint32, then func([]word)) {
+	c.lookWith(&looking{reading: reading{batches: batches}, then: then})
+}
+
+func (c *controller) lookWith(k *looking) {
+	c.lookings = append(c.lookings, k)
+	k.reading = reading{batches: k.batches}.begun()
+	if c.rebuild == nil {
+		c.hand.begin(k)
+		c.goOnLooking(k)
+		c.reach()
+	}
+}
+
+// goOnLooking goes on when all words are read.
+func (c *controller) goOnLooking(k *looking) {
+	if k.left > 0 {
+		return
+	}
+	c.lookings = slices.DeleteFunc(c.lookings, func(o *looking) bool { return o == k })
+	k.then(k.words)
+}
+
+// fenced takes a memory blade's answer to a fence. It names the regions that the blade has made for the incarnation which it was told to refuse. Of those the
+// switch may know nothing: the answers were lost. Nobody has a right to them, so they are freed. What an execution has allocated is none of them: its next run
+// asks for it.
 func (c *controller) fenced(b *blade, m control.Message) {
 	var told control.Fenced
 	if m.Status != fault.OK || len(m.Body) == 0 || json.Unmarshal(m.Body, &told) != nil {
 		return // an error is reported by whoever has asked; what it hides waits for an audit
 	}
-	k := &naming{}
+	var made []dsmpacket.Region
+	var batches []uint32
 	for _, id := range told.Regions {
 		if id.Execution == (control.ExecutionID{}) {
-			k.made = append(k.made, id.Region(c.cfg.DSMPrefix, b.hello.Machine))
-			k.batches = append(k.batches, id.ID.Batch())
+			made = append(made, id.Region(c.cfg.DSMPrefix, b.hello.Machine))
+			batches = append(batches, id.ID.Batch())
 		}
 	}
-	slices.Sort(k.batches)
-	k.batches = slices.Compact(k.batches)
-	c.name(k)
+	slices.Sort(batches)
+	c.look(slices.Compact(batches), func(words []word) {
+		known := map[uint32]uint32{} // generations, by slot
+		for _, w := range words {
+			known[w.region.Slot()] = w.region.Generation()
+		}
+		c.reclaim(slices.DeleteFunc(made, func(r dsmpacket.Region) bool { return known[r.Base.ID().Slot()] >= r.Base.ID().Generation() }))
+	})
 	if told.More {
 		c.logger.Warn("a memory blade has more regions of a node that has ended than it names", "blade", b.hello.Blade)
 	}
-}
-
-// name begins a naming, when the registers are there.
-func (c *controller) name(k *naming) {
-	c.namings = append(c.namings, k)
-	k.reading = reading{batches: k.batches}.begun()
-	if c.rebuild == nil {
-		c.hand.begin(k)
-		c.goOnNaming(k)
-		c.reach()
-	}
-}
-
-// goOnNaming frees what the switch does not know, when all words are read.
-func (c *controller) goOnNaming(k *naming) {
-	if k.left > 0 {
-		return
-	}
-	c.namings = slices.DeleteFunc(c.namings, func(o *naming) bool { return o == k })
-	known := map[uint32]uint32{} // generations, by slot
-	for _, w := range k.words {
-		known[w.region.Slot()] = w.region.Generation()
-	}
-	c.reclaim(slices.DeleteFunc(k.made, func(r dsmpacket.Region) bool { return known[r.Base.ID().Slot()] >= r.Base.ID().Generation() }))
 }

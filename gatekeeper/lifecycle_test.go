@@ -137,6 +137,29 @@ func TestHello_Generations(t *testing.T) {
 	})
 }
 
+// TestHello_Words: nodes allocate while there is no Gatekeeper, so nobody tells it which generations a memory blade gets to. The next start of the blade makes regions
+// above those all the same. Else a region would get the address of one that another node had, which could write it.
+func TestHello_Words(t *testing.T) {
+	inLogged(t, func(s *small) {
+		all, err := s.a.wantsBatches(1, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.crash()
+		for generation := range uint32(300) { // of one slot
+			p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(all[0]*dsmpacket.BatchSlots, generation+1))
+			s.a.memory(dsmpacket.OpAlloc, p)
+			s.m1.serve()
+		}
+		s.start(Config{})
+		s.settle()
+		s.m1.boot++
+		if w := s.m1.hello("m1", control.Memory); w.Floor < 300 || w.Lost < 300 {
+			t.Errorf("regions of 300 generations were in a slot, and the next start begins above %d; up to %d they are lost", w.Floor, w.Lost)
+		}
+	})
+}
+
 func TestJoinAndExport_Refused(t *testing.T) {
 	inSmall(t, func(s *small) {
 		stranger := s.plug(9)

@@ -97,7 +97,7 @@ func (c *controller) registersLost() {
 	c.endGathers()
 	c.hand.end(&c.leases)
 	c.leases.lost()
-	for _, k := range c.namings {
+	for _, k := range c.lookings {
 		c.hand.end(k)
 	}
 	c.hand.endSights()
@@ -319,10 +319,10 @@ func (c *controller) endRebuild(r *rebuild) {
 	for _, e := range c.endings {
 		c.readForEnd(e, endCalls)
 	}
-	namings := c.namings
-	c.namings = nil
-	for _, k := range namings {
-		c.name(k)
+	lookings := c.lookings
+	c.lookings = nil
+	for _, k := range lookings {
+		c.lookWith(k)
 	}
 	c.rememberAll()
 	c.leases.again()
