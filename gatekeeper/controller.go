@@ -246,8 +246,15 @@ func (g *Gatekeeper) tick() { _ = g.input(g.ctl.tick) }
 func (g *Gatekeeper) confirm(err error) {
 	g.turn.mu.Lock()
 	defer g.turn.mu.Unlock()
-	if !g.turn.over {
-		g.check(g.outbox.confirmed(err))
+	if g.turn.over {
+		return
+	}
+	since, err := g.outbox.confirmed(err)
+	g.check(err)
+	if err == nil {
+		g.ctl.now = time.Now()
+		g.ctl.heldBack(since)
+		g.wind()
 	}
 }
 
@@ -271,7 +278,7 @@ func (g *Gatekeeper) perform() {
 	}
 	batch := g.ctl.batch
 	g.ctl.batch = wal.Batch{}
-	g.check(g.outbox.put(&batch, out.packets))
+	g.check(g.outbox.put(g.ctl.now, &batch, out.packets))
 }
 
 // check stops the Gatekeeper if the log has failed.

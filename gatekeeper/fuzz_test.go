@@ -76,7 +76,7 @@ func (s *solo) ask(t testing.TB, port uint16, kind control.Kind, body any) {
 		t.Fatal(err)
 	}
 	s.asked++
-	m := control.Message{Kind: kind, ID: s.asked, Sender: uint64(port), Body: data}
+	m := control.Message{Kind: kind, ID: s.asked, Floor: s.asked, Sender: uint64(port), Body: data}
 	s.in(port, reasonControl, rackaddr.Blade(uint64(port)), rackaddr.Gatekeeper, rackaddr.PortControl, m.Append(nil))
 }
 

@@ -16,6 +16,7 @@ import (
 //   - while the way from the switch is stalled: then nothing comes from any blade;
 //   - while its own process did not run: then its pulse is late;
 //   - before it has read what the switch held meanwhile;
+//   - while what it has to say waits for its log: then it has asked for nothing yet;
 //   - while the blade's port sends control packets at half the allowed rate or more: the
 //     switch drops what exceeds the rate, which may be heartbeats. A blade that floods is alive.
 //
@@ -86,6 +87,27 @@ func (c *controller) listenAnew() {
 			m.until = later(m.until, c.now.Add(c.cfg.patience()))
 		}
 	}
+	c.rebuild.listenAnew(c.now)
+}
+
+// heldBack says that what was sent since some time has waited for the log until now: who was asked then has heard of it just now.
+func (c *controller) heldBack(since time.Time) {
+	held := c.now.Sub(since)
+	if held <= c.cfg.Heartbeat/2 {
+		return
+	}
+	c.logger.Warn("the log took its time", "for", held)
+	c.timers = true
+	for _, b := range c.blades {
+		for _, m := range b.commands {
+			if !m.until.Before(since.Add(c.cfg.patience())) { // it was to be obeyed since then
+				m.until = later(m.until, c.now.Add(c.cfg.patience()))
+			}
+		}
+	}
+	if r := c.rebuild; r != nil && !r.asking.Before(since) {
+		r.listenAnew(c.now)
+	}
 }
 
 func later(a, b time.Time) time.Time {
@@ -141,6 +163,7 @@ func (c *controller) probeAnswered() {
 		}
 	}
 	c.giveUpCommands(asked)
+	c.overdue(c.rebuild)
 }
 
 // deadline is when listen has something to do next.

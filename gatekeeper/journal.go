@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
@@ -221,6 +222,7 @@ type outbox struct {
 type pendingBatch struct {
 	batch   *wal.Batch
 	packets []packetOut
+	since   time.Time // when the first of that came
 }
 
 func newOutbox(store *wal.Log, transmit func(packetOut), confirm func(error)) *outbox {
@@ -228,7 +230,10 @@ func newOutbox(store *wal.Log, transmit func(packetOut), confirm func(error)) *o
 }
 
 // put takes what an input has changed, and the packets that it caused.
-func (o *outbox) put(b *wal.Batch, packets []packetOut) error {
+func (o *outbox) put(now time.Time, b *wal.Batch, packets []packetOut) error {
+	if o.tail.batch.Len()+len(o.tail.packets) == 0 {
+		o.tail.since = now
+	}
 	o.tail.batch.Append(b)
 	o.tail.packets = append(o.tail.packets, packets...)
 	return o.flush()
@@ -258,18 +263,19 @@ func (o *outbox) flush() error {
 }
 
 // confirmed takes the log's word about the oldest batch, and lets go on what has
-// waited for it.
-func (o *outbox) confirmed(err error) error {
+// waited for it. It returns since when that has waited.
+func (o *outbox) confirmed(err error) (since time.Time, _ error) {
 	if err != nil {
-		return err
+		return since, err
 	}
+	since = o.waiting[0].since
 	o.deliver(o.waiting[0].packets)
 	o.waiting[0] = pendingBatch{}
 	o.waiting = o.waiting[1:]
 	if o.tail.batch.Len() == 0 {
-		return nil
+		return since, nil
 	}
-	return o.flush()
+	return since, o.flush()
 }
 
 func (o *outbox) deliver(packets []packetOut) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/p4switch/shared/bubble"
@@ -40,7 +41,7 @@ func (b *boxed) give(size int, id byte, h hop) {
 	if size > 0 {
 		batch.Put(wal.Record{Kind: wal.KindMain, ID: wal.ID{id}, Data: make([]byte, size)})
 	}
-	if err := b.put(&batch, []packetOut{{hop: h}}); err != nil {
+	if err := b.put(time.Now(), &batch, []packetOut{{hop: h}}); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -58,7 +59,7 @@ func (b *boxed) confirmAll() {
 		synctest.Wait()
 		select {
 		case err := <-b.said:
-			if err := b.confirmed(err); err != nil {
+			if _, err := b.confirmed(err); err != nil {
 				b.t.Fatal(err)
 			}
 		default:
@@ -74,7 +75,7 @@ func TestOutbox_Failure(t *testing.T) {
 		b.confirmAll()
 		b.disk.Crash()
 		b.give(10, 2, 2)
-		if err := b.confirmed(<-b.said); !errors.Is(err, wal.ErrFailed) {
+		if _, err := b.confirmed(<-b.said); !errors.Is(err, wal.ErrFailed) {
 			t.Errorf("got %v", err)
 		}
 		b.expect("failed", 1)
@@ -120,7 +121,7 @@ func TestOutbox_Full(t *testing.T) {
 		full("full", true)
 		var batch wal.Batch
 		batch.Delete(wal.KindMain, wal.ID{1})
-		if err := b.put(&batch, nil); err != nil {
+		if err := b.put(time.Now(), &batch, nil); err != nil {
 			t.Fatal(err)
 		}
 		b.confirmAll()

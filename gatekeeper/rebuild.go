@@ -17,7 +17,8 @@ import (
 // Of a node that had ended before, the image counts that was made of its row then. A rack that begins from a backup has an image of all
 // registers, and no nodes that are up.
 
-// rebuildPatience is how long nodes may take to give their accounts, and memory blades to list their regions.
+// rebuildPatience is how long nodes may take to give their accounts, and memory blades to list their regions. Time in which the Gatekeeper
+// could not hear them does not count (hearing.go).
 const rebuildPatience = 3 * time.Second
 
 // rebuild is the rebuilding of the registers.
@@ -26,6 +27,8 @@ type rebuild struct {
 	id       uint64 // tells this question from others
 	step     rebuildStep
 	due      time.Time                    // when the step is over at the latest; zero for never
+	asking   time.Time                    // when the step began that waits for answers
+	overdue  bool                         // it is over when the switch has answered a probe
 	up       map[*node]bool               // nodes that were up: others that have joined since have done nothing yet
 	asked    map[netip.Addr]uint32        // nodes that have not given their whole accounts yet, with their incarnations
 	accounts map[netip.Addr]*nodeAccount  // of those that have begun to
@@ -69,11 +72,15 @@ func (r *rebuild) took(handOp, *handAnswer) { r.open-- }
 // registersLost begins the rebuilding of registers that are empty, or begins to write them once more.
 func (c *controller) registersLost() {
 	if r := c.rebuild; r != nil {
-		if r.step >= rebuildWrites {
-			c.hand.end(r)
+		c.hand.end(r)
+		switch r.step {
+		case rebuildWrites:
 			c.writeRegisters(r)
+			return
+		case rebuildOver: // packets may have passed since, so the accounts are old
+		default:
+			return
 		}
-		return
 	}
 	r := &rebuild{
 		id: c.hand.election<<20 ^ uint64(c.now.UnixNano()), due: c.now.Add(rest), asked: map[netip.Addr]uint32{}, //nolint:gosec // any number
@@ -125,28 +132,47 @@ func (c *controller) tickRebuild() {
 		return
 	}
 	r.due = time.Time{}
-	switch r.step {
-	case rebuildWaits:
+	switch {
+	case r.step == rebuildWaits:
 		c.askAccounts(r)
-	case rebuildAsks:
-		c.accountsOver(r)
-	case rebuildLists:
+	case r.step == rebuildLists && r.lists == 0:
 		c.endSilent(r)
-	default: // it waits for no time
+	case r.step == rebuildAsks || r.step == rebuildLists:
+		r.overdue = true
+		c.probeSwitch()
+	}
+}
+
+// overdue goes on without those who have not answered, when the switch has answered a probe: what they have said has come by then.
+func (c *controller) overdue(r *rebuild) {
+	if r == nil || !r.overdue {
+		return
+	}
+	r.overdue = false
+	if r.step == rebuildAsks {
+		c.accountsOver(r)
+	} else {
+		c.endSilent(r)
+	}
+}
+
+// listenAnew gives those who are asked their time once more: they could not be heard, or not be asked.
+func (r *rebuild) listenAnew(now time.Time) {
+	if r != nil && (r.step == rebuildAsks || r.step == rebuildLists) {
+		r.due, r.overdue = now.Add(rebuildPatience), false
 	}
 }
 
 // askAccounts asks the nodes that are up. One that has joined again, and not heard yet what its row has, has done nothing since.
 func (c *controller) askAccounts(r *rebuild) {
-	r.step, r.due = rebuildAsks, c.now.Add(rebuildPatience)
+	r.step, r.asking, r.due = rebuildAsks, c.now, c.now.Add(rebuildPatience)
 	c.timers = true
 	for _, n := range c.nodes {
 		if !r.up[n] || c.saved != nil || n.blade.port == nil {
 			continue
 		}
 		r.asked[n.address] = n.incarnation
-		q := control.GiveAccount{Node: n.address, Incarnation: n.incarnation, Rebuild: r.id}
-		_ = n.blade.port.ask(c.now, control.KindGiveAccount, q, func(control.Message) {}) // a node that is not asked is silent
+		c.command(n.blade, control.KindGiveAccount, control.GiveAccount{Node: n.address, Incarnation: n.incarnation, Rebuild: r.id}, nil)
 	}
 	if len(r.asked) == 0 {
 		c.accountsOver(r)
@@ -196,7 +222,7 @@ func (r *rebuild) accountOf(n *node) *nodeAccount {
 
 // accountsOver finds out who is silent. What memory has then, and nobody claims, may be theirs.
 func (c *controller) accountsOver(r *rebuild) {
-	r.step, r.due = rebuildLists, c.now.Add(rebuildPatience)
+	r.step, r.asking, r.due, r.overdue = rebuildLists, c.now, c.now.Add(rebuildPatience), false
 	c.timers = true
 	for _, n := range c.withRights() {
 		if r.accountOf(n) == nil && c.saved == nil && (r.up[n] || n.image == nil && (n.gone || n.before > 0)) {
@@ -243,7 +269,7 @@ func (r *rebuild) listed(c *controller) {
 // endSilent ends the nodes that are up and have not given their accounts: they come back by a join. In a rack that begins from a backup all have
 // ended before.
 func (c *controller) endSilent(r *rebuild) {
-	r.step = rebuildEnds
+	r.step, r.due, r.overdue = rebuildEnds, time.Time{}, false
 	var ended []*node
 	for _, n := range c.nodes {
 		if r.up[n] && (r.silent[n.address] || c.saved != nil) {

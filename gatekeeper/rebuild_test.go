@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -102,5 +103,59 @@ func TestRebuild_Passes(t *testing.T) {
 	r.took(handOp{}, nil)
 	if s.goOnRebuild(r); s.rebuild != nil {
 		t.Error("it is not over")
+	}
+}
+
+// TestRebuild_LostAgain: the switch loses its registers again. What nodes have said counts still while packets cannot have passed since; once the switch
+// was told to let them pass, all is asked anew.
+func TestRebuild_LostAgain(t *testing.T) {
+	for step, anew := range map[rebuildStep]bool{rebuildWaits: false, rebuildAsks: false, rebuildLists: false, rebuildWrites: false, rebuildOver: true} {
+		s := newSolo(t)
+		r := s.rebuilds(step)
+		r.strokes = strokesOf([]handOp{{kind: handRebuilt}})
+		s.hand.begin(r)
+		s.registersLost()
+		switch got := s.rebuild; {
+		case (got != r) != anew:
+			t.Errorf("at step %d: it begins anew: %v, want %v", step, got != r, anew)
+		case anew && (got.id == r.id || got.step != rebuildWaits || !got.up[s.nodes[rackaddr.Node(1)]] || slices.Contains(s.hand.jobs, handJob(r))):
+			t.Errorf("at step %d: it goes on with %+v", step, got)
+		}
+	}
+}
+
+// TestRebuild_AsksAll: every node is asked, also on a blade that has more than there may be requests under way.
+func TestRebuild_AsksAll(t *testing.T) {
+	s := newSolo(t)
+	for token := range uint64(control.Window + 10) {
+		s.ask(t, 1, control.KindJoin, control.Join{Blade: "c1", Name: "program", Token: token + 2})
+	}
+	r := s.rebuilds(rebuildWaits)
+	s.askAccounts(r)
+	asked := 0
+	for _, b := range s.blades {
+		for _, m := range b.commands {
+			if m.kind == control.KindGiveAccount {
+				asked++
+			}
+		}
+	}
+	if want := control.Window + 12; asked != want || len(r.asked) != want {
+		t.Errorf("%d nodes are asked or to be asked, and %d awaited, want %d", asked, len(r.asked), want)
+	}
+}
+
+// TestRebuild_HeldBack: a question to nodes that has waited for the log begins to count when it leaves; one that had left before has its time.
+func TestRebuild_HeldBack(t *testing.T) {
+	for before, more := range map[time.Duration]bool{0: true, time.Second: false} {
+		s := newSolo(t)
+		r := s.rebuilds(rebuildAsks)
+		since := s.now
+		r.asking, r.due = since.Add(-before), since.Add(rebuildPatience-before)
+		s.now = since.Add(10 * time.Second)
+		s.heldBack(since)
+		if got := r.due.After(s.now); got != more {
+			t.Errorf("asked %v before what waited for the log: it has its time once more: %v", before, got)
+		}
 	}
 }

@@ -155,6 +155,54 @@ func TestRegistersLost_NodeDown(t *testing.T) {
 	}
 }
 
+// TestRegistersLost_Unheard: the Gatekeeper and the switch do not hear each other for a while, just when the Gatekeeper asks the nodes what rights they have. None of them
+// counts as silent for that, and none ends.
+func TestRegistersLost_Unheard(t *testing.T) {
+	for name, unheard := range map[string]func(r *shelf){
+		"stalled": func(r *shelf) {
+			resume := r.StallLine()
+			<-time.After(6 * time.Second) // virtual
+			resume()
+		},
+		"stalled, and then the switch is away": func(r *shelf) {
+			resume := r.StallLine()
+			<-time.After(time.Second) // virtual
+			if err := r.LoseSwitch(); err != nil {
+				r.Error(err)
+			}
+			resume()
+			<-time.After(6 * time.Second) // virtual
+			if err := r.BootSwitch(); err != nil {
+				r.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withShelf(t, false, func(r *shelf) {
+				ctx := r.Context()
+				own, err := filled(ctx, r.client.Memory())
+				if err != nil {
+					r.Fatal(err)
+				}
+				if err := errors.Join(r.LoseSwitch(), r.BootSwitch()); err != nil {
+					r.Fatal(err)
+				}
+				<-time.After(rebuildAsks) // virtual
+				unheard(r)
+				select {
+				case <-r.client.Done():
+					r.Error("the client has ended")
+				case <-time.After(30 * time.Second): // virtual
+					r.own(ctx, r.client.Memory(), own)
+				}
+			})
+		})
+	}
+}
+
+// rebuildAsks is shortly before the Gatekeeper asks, after the loss.
+const rebuildAsks = 990 * time.Millisecond
+
 // TestRegistersLost_Silent: a node does not say what its rights are when the switch has lost them. It ends, and nobody has what it may have had: an operator frees that. Others
 // lose nothing.
 func TestRegistersLost_Silent(t *testing.T) {
