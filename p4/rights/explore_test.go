@@ -28,6 +28,7 @@ var kindsOfWorlds = map[string]struct {
 	"standing leases":         {setting{faults: 0.008, gone: true, restarts: true, programs: []string{"m10", "m11"}}, 200},
 	"others' regions":         {setting{faults: 0.008, gone: true, empty: true, restarts: true, programs: []string{othersRegion}}, 200},
 	"operators":               {setting{faults: 0.006, gone: true, restarts: true, operator: true}, 200},
+	"looks":                   {setting{faults: 0.006, gone: true, restarts: true, looks: true}, 200},
 	"each packet":             {setting{faults: 0.008, gone: true, restarts: true, watched: true}, 30},
 }
 

@@ -16,7 +16,7 @@ var shownBy = map[string]string{
 // where says how something breaks without a rule, if not in worlds of the kind "gone": in worlds of another kind, or in a program
 // with one deviation.
 var where = map[string]string{
-	"reread": "m3", "fence list": "m9", "handed on": "m12", "sweep late": "m12", "overload": "few slots", "lease ends": "standing leases", "unknown fails": "operators", "own results": "others' regions",
+	"reread": "m3", "fence list": "m9", "handed on": "m12", "sweep late": "m12", "overload": "few slots", "lease ends": "standing leases", "unknown fails": "operators", "own results": "others' regions", "audit waits": "looks",
 }
 
 // failure notes the first thing that is wrong.

@@ -42,6 +42,14 @@ type runtime struct {
 	unchecked bool     // is to be gone through
 	named     []Region // the fence has named them, and no word has
 	audit     bool     // words are to be compared with the account
+	looking   *looking // and are, nil if not
+}
+
+// looking is how far a node has come that looks for results of which it has not heard.
+type looking struct {
+	words  []Region     // as the Gatekeeper tells, without what is on its way by open one-ways
+	listed bool         // all of them were read
+	out    map[Ref]bool // calls and questions that were out then: their answers may have brought some of them
 }
 
 func newRuntime() runtime {

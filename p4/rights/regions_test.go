@@ -196,15 +196,32 @@ func (w *world) account(n *node) {
 	n.named = nil
 }
 
-// look frees what nothing explains.
+// look frees what nothing explains: words are read, then slots, then all calls that are out then come to their ends. Packets pass meanwhile.
 func (w *world) look(n *node) {
-	if !n.audit || len(n.by)+len(n.asks)+len(n.runs) > 0 {
-		return
-	}
-	n.audit = false
-	for _, g := range w.owns(n) {
-		if !n.accounts(g) && w.liveAt(g) {
-			w.free(n, g, nil)
+	switch l := n.looking; {
+	case l == nil && (n.audit || w.looks && w.rnd.Intn(4) == 0) && !n.unchecked:
+		n.audit = false
+		n.looking = &looking{words: w.wordsOf(n)}
+	case l == nil:
+	case !l.listed:
+		l.words, l.listed, l.out = without(l.words, w.coming(n)), true, map[Ref]bool{}
+		for ref := range n.by {
+			l.out[ref] = true
+		}
+		for ref := range n.asks {
+			l.out[ref] = true
+		}
+	default:
+		for ref := range l.out {
+			if w.has(auditWaits) && (n.by[ref] != nil || n.asks[ref] != nil) {
+				return
+			}
+		}
+		n.looking = nil
+		for _, g := range l.words {
+			if !n.accounts(g) && w.liveAt(g) {
+				w.free(n, g, nil)
+			}
 		}
 	}
 }

@@ -23,6 +23,7 @@ const (
 	forsake                      // what a node that is gone has changed is taken back when its slots are closed, not before
 	bound                        // a call of policy none is for one incarnation of its callee, and so is a question about it
 	auditOwn                     // after `unavailable` or `never began`, the caller looks for what it got
+	auditWaits                   // and waits for the calls that are out when it is told what it has
 	lastNumbers                  // an empty switch is told the last number of every slot
 	hold                         // a runtime holds an answer back while calls of the execution lend its regions: that spares packets
 	overload                     // a call that finds no slots for long has never begun
@@ -35,7 +36,7 @@ const (
 
 var ruleNames = [ruleCount]string{
 	"rack numbers", "going rule", "ask first", "join list", "reread", "forget frees", "ask all", "fence list", "handed on", "sweep late", "forsake", "bound",
-	"audit", "last numbers", "hold", "overload", "lease ends", "lease rests", "own results", "unknown fails",
+	"audit", "audit waits", "last numbers", "hold", "overload", "lease ends", "lease rests", "own results", "unknown fails",
 }
 
 // setting says what a world is like, and what happens in it.
@@ -51,6 +52,7 @@ type setting struct {
 	silent   bool     // and who is down then gives no account: only wrong rights count
 	operator bool     // an operator ends standing leases and fails calls, now and then
 	few      bool     // blocks have two slots
+	looks    bool     // nodes look for results of which they have not heard without a reason, too
 	watched  bool     // each packet is held against the theorems
 	without  []string // rules that are left out
 	traced   bool
@@ -304,7 +306,7 @@ func (w *world) settle() {
 // quiet reports whether nothing waits for anything.
 func (w *world) quiet() bool {
 	for _, n := range w.nodes {
-		if n.up && len(n.runs)+len(n.ledger)+len(n.by)+len(n.requests)+len(n.asks)+len(n.sharing)+len(n.unshare) > 0 {
+		if n.up && (len(n.runs)+len(n.ledger)+len(n.by)+len(n.requests)+len(n.asks)+len(n.sharing)+len(n.unshare) > 0 || n.audit || n.looking != nil && !w.looks) {
 			return false
 		}
 	}
