@@ -446,8 +446,8 @@ func (n *node) Ledger(ctx context.Context) (*control.LedgerPlace, error) {
 }
 
 // Holdings implements join.Session.
-func (n *node) Holdings(ctx context.Context) (control.Holdings, error) {
-	return control.ReadHoldings(ctx, n.HoldingsPage)
+func (n *node) Holdings(ctx context.Context, now bool) (control.Holdings, error) {
+	return control.ReadHoldings(ctx, now, n.HoldingsPage)
 }
 
 // HoldingsPage implements join.Hosted.

@@ -38,6 +38,7 @@ type controller struct {
 	hand                     hand                   // what is done to these
 	endings                  map[netip.Addr]*ending // of nodes that have a row
 	slotGathers, wordGathers gathers                // whole readings for nodes
+	looks                    looks                  // of nodes, at what they own
 	surveys                  surveys                // for people
 	lookings                 []*looking             // that are under way
 	rebuild                  *rebuild               // of the registers, that is under way
@@ -94,9 +95,11 @@ func newController(cfg Config) *controller {
 	return c
 }
 
-// take lets the peers of ports say what they have to, and returns the output and forgets it.
+// take lets the peers of ports say what they have to, begins the readings that the input has asked for, and returns the output and forgets it.
 func (c *controller) take() output {
-	c.converse()
+	for again := true; again; again = c.beginGathers() { // one of nothing is over at once, and has something said
+		c.converse()
+	}
 	c.keepFleet()
 	o := c.out
 	c.out = output{}
@@ -350,6 +353,7 @@ func (c *controller) tick() {
 	}
 	c.tickEndings()
 	c.tickSurvey()
+	c.tickLooks()
 	c.tickRebuild()
 	c.goOnLeases()
 	c.act(c.fleet.Tick(c.now))
@@ -385,6 +389,7 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 		}
 	}
 	c.surveyDue(earliest)
+	c.looks.looksDue(earliest)
 	if r := c.rebuild; r != nil && c.connected && !r.due.IsZero() {
 		earliest(r.due)
 	}

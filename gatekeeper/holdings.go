@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -29,9 +30,13 @@ func (p *population) basesOf(ids []dsmpacket.RegionID) (all []netip.Addr) {
 //
 // What an answer brings meanwhile has an open slot in the first reading, or is among the words. What a one-way brings has an open slot in
 // the second reading of slots: the node will hear of it.
+//
+// A node that runs may ask what it owns now (section 5). It knows its slots, so the first stage falls away. Any program may ask as often as it likes:
+// those who have asked within lookEvery are read for together.
 type holding struct {
 	reading // of the first stage
 	node    *node
+	now     bool
 	stage   int
 	asks    bool // for a part of a gather
 	held    control.Holdings
@@ -53,20 +58,63 @@ const (
 	holdRead
 )
 
-// hold has a node's holdings read, and then goes on with a request.
-func (c *controller) hold(n *node, p *port, m control.Message) {
-	if n.held == nil {
-		n.held = &holding{node: n}
-		c.holdAnew(n.held)
+// lookEvery is how long it is from one reading of what nodes own now to the next.
+const lookEvery = time.Second
+
+// looks are the nodes that have asked what they own now, and that wait for the next reading.
+type looks struct {
+	waits []*holding
+	next  time.Time // when that may begin
+}
+
+// hold has a node's holdings read, of its join or of now, and then goes on with a request.
+func (c *controller) hold(n *node, now bool, p *port, m control.Message) {
+	if n.held == nil || n.held.stage == holdRead {
+		n.held = &holding{node: n, now: now}
+		if now {
+			c.looks.waits, c.timers = append(c.looks.waits, n.held), true
+		} else {
+			c.holdAnew(n.held)
+		}
 	}
 	n.held.waits = append(n.held.waits, waiting{p, m})
-	c.goOnHolding(n.held)
+	if now {
+		c.tickLooks()
+	} else {
+		c.goOnHolding(n.held)
+	}
+}
+
+// tickLooks begins to read what those nodes own that have asked, if it is time.
+func (c *controller) tickLooks() {
+	if len(c.looks.waits) == 0 || c.now.Before(c.looks.next) {
+		return
+	}
+	all := c.looks.waits
+	c.looks = looks{next: c.now.Add(lookEvery)}
+	for _, h := range all {
+		if h.node.held == h {
+			c.holdAnew(h)
+			c.goOnHolding(h)
+		}
+	}
+}
+
+// looksDue says when that is.
+func (l *looks) looksDue(earliest func(time.Time)) {
+	if len(l.waits) > 0 {
+		earliest(l.next)
+	}
 }
 
 // holdAnew begins a node's holdings from the first stage.
 func (c *controller) holdAnew(h *holding) {
 	c.giveUpReading(h)
 	h.stage, h.asks, h.held, h.owned = holdSlots, false, control.Holdings{}, nil
+	if h.now {
+		h.reading = reading{}
+		return
+	}
 	h.reading = reading{used: true, blocks: h.node.blocks}.begun()
 	if c.rebuild == nil {
 		c.hand.begin(h)
@@ -91,7 +139,9 @@ func (c *controller) goOnHolding(h *holding) {
 	for h.left == 0 && !h.asks && h.stage < holdRead {
 		switch h.stage++; h.stage {
 		case holdWords:
-			h.held.Slots = c.heldSlots(h.slots)
+			if !h.now {
+				h.held.Slots = c.heldSlots(h.slots)
+			}
 			h.reading, h.asks = reading{}, true
 			c.gather(&c.wordGathers, h)
 		case holdComing:
@@ -148,7 +198,7 @@ func (c *controller) listHoldings(h *holding) {
 		}
 	}
 	slices.SortFunc(h.held.Regions, netip.Addr.Compare)
-	h.held.Shared = c.leases.former(h.node.logged()) > 0
+	h.held.Shared = !h.now && c.leases.former(h.node.logged()) > 0
 	h.reading, h.owned = reading{}, nil
 }
 
@@ -158,9 +208,19 @@ func (c *controller) goOnWith(n *node, w waiting) {
 		c.admitNode(w.port, w.ask, n)
 		return
 	}
-	if err := c.holdings(w.port, w.ask); err != nil {
+	var q control.HoldingsQuery
+	if err := w.ask.Decode(&q); err != nil {
 		w.port.fail(w.ask, err)
+		return
 	}
+	c.tellHoldings(n, w.port, w.ask, q.From)
+}
+
+// tellHoldings answers with a page of what was read.
+func (c *controller) tellHoldings(n *node, p *port, m control.Message, from int) {
+	page := n.held.held.Page(from)
+	page.Reading = c.cfg.Boot
+	p.answer(m, page)
 }
 
 // unhold gives up what waits for the holdings of a node that has ended.
@@ -175,7 +235,8 @@ func (c *controller) unhold(n *node) {
 	n.held = nil
 }
 
-// holdings tells a node a page of what its row has. After a restart of the Gatekeeper it is read once more: the node has not done anything yet.
+// holdings tells a node a page of what its row had when it joined, or of what it owns now. After a restart of the Gatekeeper it is read once more: of a
+// node that joins nothing has happened yet.
 func (c *controller) holdings(p *port, m control.Message) error {
 	var q control.HoldingsQuery
 	if err := m.Decode(&q); err != nil {
@@ -185,21 +246,27 @@ func (c *controller) holdings(p *port, m control.Message) error {
 	if err != nil {
 		return err
 	}
+	read := n.held != nil && n.held.stage == holdRead
 	switch {
-	case q.Heard || !n.rights() || n.before == 0:
-		if n.unheard && q.Heard {
-			n.unheard, n.held = false, nil
+	case q.Heard:
+		if read {
+			n.held = nil
+		}
+		if n.unheard {
+			n.unheard = false
 			c.keepNode(n)
 		}
+		fallthrough
+	case !n.rights(), n.before == 0 && !q.Now:
 		p.answer(m, control.HoldingsPage{})
-	case !n.unheard:
+	case q.Now && n.unheard:
+		return fault.New(fault.BadRequest, "holdings", "node %s has not heard what it had when it joined", n.address)
+	case !q.Now && !n.unheard:
 		return fault.New(fault.Stale, "holdings", "node %s has heard what it holds", n.address)
-	case n.held == nil || n.held.stage < holdRead:
-		c.hold(n, p, m)
+	case !read, q.Now && q.Reading != c.cfg.Boot:
+		c.hold(n, q.Now, p, m)
 	default:
-		page := n.held.held.Page(q.From)
-		page.Reading = c.cfg.Boot
-		p.answer(m, page)
+		c.tellHoldings(n, p, m, q.From)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package gatekeeper
 
 import (
 	"context"
+	"encoding/json"
 	"net/netip"
 	"reflect"
 	"testing"
@@ -59,10 +60,13 @@ func (n *testNode) crashes() {
 	}
 }
 
-// holds asks for what a node's row has.
-func (n *testNode) holds() control.Holdings {
+// holds asks for what a node's row had when it joined.
+func (n *testNode) holds() control.Holdings { return n.asksHoldings(false) }
+
+// asksHoldings asks for what a node's row had when it joined, or has now.
+func (n *testNode) asksHoldings(now bool) control.Holdings {
 	n.r.t.Helper()
-	h, err := control.ReadHoldings(n.r.t.Context(), func(_ context.Context, q control.HoldingsQuery) (p control.HoldingsPage, err error) {
+	h, err := control.ReadHoldings(n.r.t.Context(), now, func(_ context.Context, q control.HoldingsQuery) (p control.HoldingsPage, err error) {
 		q.Node, q.Incarnation = n.address, n.incarnation
 		err = n.ask(control.KindHoldings, q, &p)
 		return p, err
@@ -126,6 +130,10 @@ func TestHoldings(t *testing.T) {
 				},
 				Regions: []netip.Addr{kept.Addr(), lent.Addr(), brought.Addr()},
 			}
+			var p control.HoldingsPage
+			if err := next.ask(control.KindHoldings, control.HoldingsQuery{Node: next.address, Incarnation: next.incarnation, Now: true}, &p); fault.CodeOf(err) != fault.BadRequest {
+				t.Errorf("who has not heard what it had asks what it has: %v", err)
+			}
 			if h := next.holds(); !reflect.DeepEqual(h, want) {
 				t.Errorf("restarts: %v: the node is told %+v, want %+v", restarts, h, want)
 			}
@@ -143,11 +151,91 @@ func TestHoldings(t *testing.T) {
 			if !s.mayWrite(next, kept) || s.mayWrite(s.a, kept) {
 				t.Error("the next incarnation may write, and no former one")
 			}
-			var p control.HoldingsPage
 			if err := next.ask(control.KindHoldings, control.HoldingsQuery{Node: next.address, Incarnation: next.incarnation}, &p); fault.CodeOf(err) != fault.Stale {
 				t.Errorf("who has heard asks again: %v", err)
 			}
 			pass(time.Second)
 		})
 	}
+}
+
+// TestHoldings_Now: a node that runs is told what it owns, without what is on its way to it, each time anew; also when the Gatekeeper has restarted, or
+// the registers were rebuilt while it waits.
+func TestHoldings_Now(t *testing.T) {
+	inLogged(t, func(s *small) {
+		kept, brought, coming := s.allocates(s.a, 0, 1), s.allocates(s.b, 0, 1), s.allocates(s.b, 1, 1)
+		s.a.sends(rpcpacket.Call, s.b, 0, 2, kept)
+		s.b.arrives("a call that lends", 1)
+		s.b.sends(rpcpacket.Oneway, s.a, 0, 2, coming)
+		oneway := s.a.arrives("a one-way", 1)[0]
+		owns := func(what string, want ...dsmpacket.Pointer) {
+			t.Helper()
+			var all control.Holdings
+			for _, p := range want {
+				all.Regions = append(all.Regions, p.Addr())
+			}
+			s.lives(lookEvery)
+			if h := s.a.asksHoldings(true); !reflect.DeepEqual(h, all) {
+				t.Errorf("%s: the node owns %+v, want %+v", what, h, all)
+			}
+		}
+		owns("at first", kept)
+		s.a.answers(s.b, &oneway)
+		s.b.arrives("the one-way's answer", 1)
+		owns("a one-way has come", kept, coming)
+		s.restart()
+		s.a.sends(rpcpacket.Call, s.b, 2, 2)
+		call := s.b.arrives("a call", 1)[0]
+		s.b.answers(s.a, &call, brought)
+		owns("an answer has brought a region", kept, brought, coming)
+		s.lives(lookEvery)
+		var p control.HoldingsPage
+		if err := s.a.ask(control.KindHoldings, control.HoldingsQuery{Node: s.a.address, Incarnation: s.a.incarnation, Now: true}, &p); err != nil || len(p.Regions) != 3 {
+			t.Errorf("%v: %+v", err, p)
+		}
+		s.a.sends(rpcpacket.Oneway, s.b, 3, 2, brought)
+		owns("the last list was not heard", kept, coming)
+	})
+}
+
+// TestHoldings_Together: those who ask within a second what they own are read for together, however often they ask.
+func TestHoldings_Together(t *testing.T) {
+	inLogged(t, func(s *small) {
+		p := s.allocates(s.a, 0, 1)
+		read := func() (n uint32) {
+			if err := s.gk.query(t.Context(), func(c *controller) error { n = c.hand.tag; return nil }); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		was := read()
+		s.a.asksHoldings(true)
+		one := read() - was
+		was = read()
+		all := []*testNode{s.a, s.b, s.c}
+		for _, n := range append(all, s.a) {
+			if err := n.ask(control.KindHoldings, control.HoldingsQuery{Node: n.address, Incarnation: n.incarnation, Now: true}, nil); err == nil || err.Error() != "no reply to holdings" {
+				t.Errorf("node %s is answered at once: %v", n.address, err)
+			}
+		}
+		if n := read() - was; n != 0 || one == 0 {
+			t.Errorf("%d operations before it is time, and %d for one node", n, one)
+		}
+		pass(lookEvery)
+		for i, n := range all {
+			replies := n.converse()
+			if want := 1 + len(all[i:])/len(all); len(replies) != want {
+				t.Errorf("node %s: %d answers, want %d", n.address, len(replies), want)
+			}
+			for _, m := range replies {
+				var h control.HoldingsPage
+				if err := json.Unmarshal(m.Body, &h); err != nil || (len(h.Regions) == 1 && h.Regions[0] == p.Addr()) != (n == s.a) {
+					t.Errorf("node %s owns %+v, %v", n.address, h, err)
+				}
+			}
+		}
+		if n := read() - was; n/one != 1 { // a probe may be among them
+			t.Errorf("three nodes ask at once: %d operations, one takes %d", n, one)
+		}
+	})
 }

@@ -143,7 +143,7 @@ func (c *controller) join(p *port, m control.Message) error {
 		}
 	}
 	if n.unheard && !n.joined && (n.held == nil || n.held.stage < holdRead) {
-		c.hold(n, p, m)
+		c.hold(n, false, p, m)
 		return nil
 	}
 	c.admitNode(p, m, n)

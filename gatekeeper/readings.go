@@ -97,10 +97,9 @@ func (g *gather) took(_ handOp, a *handAnswer) {
 	g.keep(a)
 }
 
-// gather has somebody get what its row has to do with: open slots, or words.
+// gather has somebody get what its row has to do with: open slots, or words. All who ask in one input share a reading, which begins at the input's end.
 func (c *controller) gather(kind *gathers, j gatherer) {
 	kind.next = append(kind.next, j)
-	c.beginGathers()
 }
 
 // drop forgets who wanted a part.
@@ -124,18 +123,20 @@ func (g *gathers) begin(r reading) *gather {
 	return g.now
 }
 
-// beginGathers begins the readings that are wanted, if the registers are there.
-func (c *controller) beginGathers() {
-	if c.rebuild != nil {
-		return
+// beginGathers begins the readings that are wanted, if the registers are there, and reports whether there were any.
+func (c *controller) beginGathers() (begun bool) {
+	if c.rebuild != nil || len(c.slotGathers.next)+len(c.wordGathers.next) == 0 {
+		return false
 	}
 	for _, g := range []*gather{c.slotGathers.begin(reading{blocks: c.allBlocks()}), c.wordGathers.begin(reading{batches: c.allBatches()})} {
 		if g != nil {
+			begun = true
 			c.hand.begin(g)
 			c.goOnGather(g)
 		}
 	}
 	c.reach()
+	return begun
 }
 
 // endGathers gives all readings up: registers are not what they were any more. Who wants a part has to begin anew.
@@ -175,5 +176,4 @@ func (c *controller) goOnGather(g *gather) {
 			c.goOnSight(j)
 		}
 	}
-	c.beginGathers()
 }

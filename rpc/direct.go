@@ -50,7 +50,7 @@ func (n *Node) openLedger(ctx context.Context) error {
 	var h control.Holdings // what the switch has of former incarnations
 	if n.self.Before != 0 {
 		var err error
-		if h, err = n.session.Holdings(ctx); err != nil {
+		if h, err = n.session.Holdings(ctx, false); err != nil {
 			return err
 		}
 	}

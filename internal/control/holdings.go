@@ -7,9 +7,10 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
-// Holdings is what the switch's registers have of a node that has joined again: of its row, which its incarnations share (docs/rights.md,
-// section 7). It was read when nothing of the former incarnation could happen any more, and nothing of this one had. Of a node's first
-// incarnation it is empty.
+// Holdings is what the switch's registers have of a node: of its row, which its incarnations share. One that has joined again is told what it had
+// when nothing of the former incarnation could happen any more, and nothing of this one had (docs/rights.md, section 7); of a node's first
+// incarnation that is empty. Later a node may ask what it owns at the time (section 5), and is told of its regions alone: the words are read, then the
+// slots, while packets pass.
 type Holdings struct {
 	// Slots are the call slots of its blocks that were used.
 	Slots []HeldSlot `json:"slots,omitempty"`
@@ -50,11 +51,13 @@ func (s SlotState) String() string {
 	return [...]string{"unused", "open", "closed", "refused", "failed", "", "", ""}[s&7]
 }
 
-// HoldingsQuery asks for a page of a node's holdings. Heard says that the node has all of them: they are forgotten then, so the
-// node must do nothing with its rights before.
+// HoldingsQuery asks for a page of a node's holdings. Heard says that the node has all of them: they are forgotten then. What it had at its join it must
+// have heard before it does anything with its rights.
 type HoldingsQuery struct {
 	Node        netip.Addr `json:"node"`
 	Incarnation uint32     `json:"incarnation"`
+	// Now asks for what the node owns now. Such questions may wait for a second until they are answered.
+	Now bool `json:"now,omitempty"`
 	// Reading is HoldingsPage's of the pages before, 0 for the first one. From is that one's Next.
 	Reading uint64 `json:"reading,omitempty"`
 	From    int    `json:"from,omitempty"`
@@ -90,16 +93,16 @@ func part[T any](all []T, at, from, end int) []T {
 	return all[from:end]
 }
 
-// ReadHoldings asks for all pages of a node's holdings, and says that they were heard.
-func ReadHoldings(ctx context.Context, ask func(context.Context, HoldingsQuery) (HoldingsPage, error)) (h Holdings, err error) {
-	var q HoldingsQuery
+// ReadHoldings asks for all pages of a node's holdings, of its join or of now, and says that they were heard.
+func ReadHoldings(ctx context.Context, now bool, ask func(context.Context, HoldingsQuery) (HoldingsPage, error)) (h Holdings, err error) {
+	q := HoldingsQuery{Now: now}
 	for {
 		p, err := ask(ctx, q)
 		switch {
 		case err != nil:
 			return Holdings{}, err
 		case q.Reading != 0 && p.Reading != q.Reading:
-			h, q = Holdings{}, HoldingsQuery{} // the Gatekeeper has begun anew
+			h, q = Holdings{}, HoldingsQuery{Now: now} // the Gatekeeper has begun anew
 			continue
 		case p.Next != 0 && p.Next <= q.From:
 			return Holdings{}, fault.New(fault.Internal, "holdings", "a page from %d says that the next one begins at %d", q.From, p.Next)
@@ -107,7 +110,7 @@ func ReadHoldings(ctx context.Context, ask func(context.Context, HoldingsQuery) 
 		h.Slots, h.Regions = append(h.Slots, p.Slots...), append(h.Regions, p.Regions...)
 		h.Shared = p.Shared
 		if p.Next == 0 {
-			_, err = ask(ctx, HoldingsQuery{Reading: p.Reading, Heard: true})
+			_, err = ask(ctx, HoldingsQuery{Now: now, Reading: p.Reading, Heard: true})
 			return h, err
 		}
 		q.Reading, q.From = p.Reading, p.Next

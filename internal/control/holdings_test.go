@@ -19,7 +19,7 @@ func TestReadHoldings(t *testing.T) {
 	for _, h := range []Holdings{{}, {Slots: all.Slots[:1]}, {Regions: all.Regions[:MaxHoldings]}, all} {
 		for restart := range 4 {
 			asked, heard, reading := 0, false, uint64(1)
-			got, err := ReadHoldings(t.Context(), func(_ context.Context, q HoldingsQuery) (p HoldingsPage, err error) {
+			got, err := ReadHoldings(t.Context(), false, func(_ context.Context, q HoldingsQuery) (p HoldingsPage, err error) {
 				if asked++; asked == restart {
 					reading++
 				}
@@ -40,10 +40,10 @@ func TestReadHoldings(t *testing.T) {
 		}
 	}
 	broken := errors.New("broken")
-	if _, err := ReadHoldings(t.Context(), func(context.Context, HoldingsQuery) (HoldingsPage, error) { return HoldingsPage{}, broken }); !errors.Is(err, broken) {
+	if _, err := ReadHoldings(t.Context(), false, func(context.Context, HoldingsQuery) (HoldingsPage, error) { return HoldingsPage{}, broken }); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
-	if _, err := ReadHoldings(t.Context(), func(context.Context, HoldingsQuery) (HoldingsPage, error) { return HoldingsPage{Next: 1}, nil }); err == nil {
+	if _, err := ReadHoldings(t.Context(), false, func(context.Context, HoldingsQuery) (HoldingsPage, error) { return HoldingsPage{Next: 1}, nil }); err == nil {
 		t.Error("pages without end are no error")
 	}
 }

@@ -116,7 +116,7 @@ func largest() map[Kind][2]any {
 		KindSharing: {Sharing{node, 1 << 31, node, name, name}, SharingReply{true, true, share.Owner{Port: 1<<32 - 1, User: 1<<32 - 1}}},
 		KindOwners:  {Owners{many(MaxOwners, someNode)}, OwnersReply{many(MaxOwners, func(int) share.Owner { return share.Owner{Port: 1<<32 - 1, User: 1<<32 - 1} })}},
 		KindBlocks:  {BlockQuery{node, 1 << 31, 64}, BlockReply{someBlocks}},
-		KindHoldings: {HoldingsQuery{node, 1 << 31, 1 << 60, 1 << 30, true}, HoldingsPage{Holdings{Slots: many(MaxHoldings, func(int) HeldSlot {
+		KindHoldings: {HoldingsQuery{node, 1 << 31, true, 1 << 60, 1 << 30, true}, HoldingsPage{Holdings{Slots: many(MaxHoldings, func(int) HeldSlot {
 			return HeldSlot{1 << 20, 1 << 62, node, SlotRefused, 3, true, many(4, someNode)}
 		})}, 1 << 60, 1 << 30}},
 		KindAccount: {AccountPage{node, 1 << 31, 1 << 60, 1 << 30, true, Account{Calls: many(MaxAccount, func(i int) OpenCall {

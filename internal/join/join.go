@@ -91,8 +91,9 @@ type Session interface {
 	// Ledger asks where the node keeps its ledger; nil as long as no memory machine is in service.
 	Ledger(ctx context.Context) (*control.LedgerPlace, error)
 	// Holdings tells what the switch's registers have of a node that has joined again, as of before it has; see control.Holdings. A node
-	// whose Identity has a Row and a Before must ask, once, before it does anything with its rights: they are forgotten then.
-	Holdings(ctx context.Context) (control.Holdings, error)
+	// whose Identity has a Row and a Before must ask, once, before it does anything with its rights: they are forgotten then. With now it tells which
+	// regions the node owns at some time before it returns; that may take a second, and as long as there is no Gatekeeper.
+	Holdings(ctx context.Context, now bool) (control.Holdings, error)
 	// Done is closed when the node has lost its identity: the daemon is gone, or
 	// the node has been stopped or fenced.
 	Done() <-chan struct{}

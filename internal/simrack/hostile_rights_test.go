@@ -496,7 +496,7 @@ func TestHostile_RightsOfBefore(t *testing.T) {
 		if again.id.Address != owner.id.Address || again.id.Before != owner.id.Incarnation {
 			t.Fatalf("%+v is no next incarnation of %+v", again.id, owner.id)
 		}
-		held, err := again.session.Holdings(j.ctx)
+		held, err := again.session.Holdings(j.ctx, false)
 		if err != nil || len(held.Slots) != 1 || held.Slots[0].Slot != uint32(k.Slot) || held.Slots[0].State != control.SlotOpen || len(held.Regions) != 2 {
 			t.Errorf("the next incarnation is told of %+v, %v", held, err)
 		}

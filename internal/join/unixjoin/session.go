@@ -163,8 +163,8 @@ func (s *session) Calls(ctx context.Context, c control.NodeCalls) error {
 }
 
 // Holdings implements join.Session.
-func (s *session) Holdings(ctx context.Context) (control.Holdings, error) {
-	return control.ReadHoldings(ctx, func(ctx context.Context, q control.HoldingsQuery) (control.HoldingsPage, error) {
+func (s *session) Holdings(ctx context.Context, now bool) (control.Holdings, error) {
+	return control.ReadHoldings(ctx, now, func(ctx context.Context, q control.HoldingsQuery) (control.HoldingsPage, error) {
 		return told(ctx, s.client, request{Op: opHeld, Held: &q}, func(r *reply) *control.HoldingsPage { return r.Held }, "has no page")
 	})
 }

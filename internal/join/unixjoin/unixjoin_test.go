@@ -146,8 +146,8 @@ func (n *fakeNode) Batches(_ context.Context, machine uint8, want int) ([]uint32
 // held is what the registers have of each node, more than a page.
 var held = control.Holdings{Slots: make([]control.HeldSlot, control.MaxHoldings), Regions: []netip.Addr{rackaddr.Node(3)}}
 
-func (n *fakeNode) Holdings(ctx context.Context) (control.Holdings, error) {
-	return control.ReadHoldings(ctx, n.HoldingsPage)
+func (n *fakeNode) Holdings(ctx context.Context, now bool) (control.Holdings, error) {
+	return control.ReadHoldings(ctx, now, n.HoldingsPage)
 }
 func (n *fakeNode) HoldingsPage(_ context.Context, q control.HoldingsQuery) (p control.HoldingsPage, err error) {
 	if q.Heard {
@@ -330,7 +330,7 @@ func TestLifeOfANode(t *testing.T) {
 		t.Error(err)
 	}
 	n.want(t, "calls: 2 under way, 0 over")
-	if h, err := s.Holdings(t.Context()); err != nil || !reflect.DeepEqual(h, held) {
+	if h, err := s.Holdings(t.Context(), false); err != nil || !reflect.DeepEqual(h, held) {
 		t.Errorf("it holds %d slots and %v, %v", len(h.Slots), h.Regions, err)
 	}
 	n.want(t, "heard")
