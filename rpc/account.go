@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/rpc/record"
@@ -60,11 +59,6 @@ func (o *outgoing) account(a *control.Account) {
 	o.core.Used(func(s rpcpacket.Slot, number rpcpacket.Number) {
 		a.Last = append(a.Last, control.Attempt{Slot: s, Number: number})
 	})
-	for _, call := range o.core.Waiting(nil) {
-		if p, is := call.Tag.(*pending); is {
-			gives(a, regionsOf(p.hands), call.Node)
-		}
-	}
 	for _, call := range o.core.All(nil) {
 		p, is := call.Tag.(*pending)
 		if !is || call.Number.Incarnation() != o.self.Incarnation { // the latter is a question
@@ -148,13 +142,6 @@ func gives(a *control.Account, all []rpcpacket.Region, to [16]byte) {
 	for _, r := range all {
 		a.Given = append(a.Given, control.GivenRegion{Region: r, To: netip.AddrFrom16(to)})
 	}
-}
-
-func regionsOf(all []dsm.Pointer) (regions []rpcpacket.Region) {
-	for _, p := range all {
-		regions = append(regions, rpcpacket.RegionOf(p))
-	}
-	return regions
 }
 
 // received notes that a one-way has brought the node regions.

@@ -214,13 +214,7 @@ func (c *client) try(ctx context.Context, b *opSequence, o *operation, m *method
 	if err := c.node.pass(ctx, codec.pointers, by); err != nil {
 		return nil, neverBegan(coded(m.op, err))
 	}
-	if kind == thrift.ONEWAY && (o == nil || m.policy == PolicyNone) { // others leave when their execution has ended: until then their regions are the node's
-		c.node.memory.Gave(codec.pointers...)
-	}
 	p := c.node.out.pendings.Get().(*pending)
-	if kind == thrift.ONEWAY {
-		p.hands = append(p.hands, codec.pointers...)
-	}
 	if kind == thrift.CALL {
 		p.lent = append(p.lent, codec.pointers...)
 	}

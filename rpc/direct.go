@@ -466,6 +466,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 		x.node.reports.leave(h.Call)
 		b.release(e)
 		b.unlock()
+		x.node.memory.Kept(answer...)
 		x.takeBack(e)
 		return
 	}
@@ -477,6 +478,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 		l.table.Sent(i)
 	}
 	b.unlock()
+	x.node.memory.Gave(answer...)
 	if x.manager != nil && len(d.Owed.Machines) == 0 { // the next call begins, and what it does is settled after this
 		go l.tell(e, d, n)
 		return

@@ -57,6 +57,7 @@ type Node struct {
 	shares    atomic.Uint64 // standing leases that it has given
 	borrows   borrows       // and those that it has
 	left      leftovers
+	audit     audit       // of the regions that it owns
 	owes      atomic.Bool // the Gatekeeper knows that the node may owe one-ways
 	leader    leader
 	heir      *heir // nil unless the program is an heir
@@ -110,7 +111,7 @@ func assembled(session join.Session, config *joinConfig) *Node {
 		uses: largeUses{n.receiveFirst, n.payloadOf, n.in.settle, n.out.postpone, n.sharers.seekOwner, n.readFailed},
 	}
 	n.out = outgoing{
-		self: &n.self, ports: &n.ports, pulse: &n.pulse, life: n.life, leader: &n.leader, large: &n.large, stats: &n.stats, log: n.log, blocks: session.Blocks,
+		self: &n.self, ports: &n.ports, pulse: &n.pulse, life: n.life, leader: &n.leader, large: &n.large, regions: &n.regions, stats: &n.stats, log: n.log, blocks: session.Blocks,
 	}
 	n.out.init(n.limits.Detached)
 	n.questions = questions{out: &n.out, life: n.life}

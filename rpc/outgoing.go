@@ -25,15 +25,16 @@ import (
 
 // outgoing is the calling side of a node: the calls that are out, and their slots.
 type outgoing struct {
-	self   *join.Identity
-	ports  *ports
-	pulse  *pulse
-	life   *lifetime
-	leader *leader
-	large  *large
-	stats  *counters
-	log    *slog.Logger
-	blocks func(ctx context.Context, want int) ([]uint32, error) // asks the Gatekeeper for call slots
+	self    *join.Identity
+	ports   *ports
+	pulse   *pulse
+	life    *lifetime
+	leader  *leader
+	large   *large
+	regions *regions
+	stats   *counters
+	log     *slog.Logger
+	blocks  func(ctx context.Context, want int) ([]uint32, error) // asks the Gatekeeper for call slots
 
 	mu    sync.Mutex
 	core  *endpoint.Caller
@@ -86,7 +87,7 @@ type pending struct {
 	givenUp  bool               // the execution gives it up, and waits for the callee's word; guarded by outgoing.mu
 	begun    bool               // the callee's ledger has it; valid once ready has been received from
 	lent     []dsm.Pointer      // what it carries, if the memory client is to know when they are back
-	hands    []dsm.Pointer      // what it hands over
+	hands    [][16]byte         // what it hands over, if it is a one-way of policy none that has left
 	// The answer, valid once ready has been received from. Of a call that waits for a slot, that it has one, or err.
 	ready  chan struct{}
 	answer rpcpacket.Message
@@ -142,6 +143,9 @@ func (o *outgoing) begin(p *pending, c *codec, h *rpcpacket.Header) (outbound, e
 	}
 	h.Call, h.Slot, h.Number = p.ID, p.Slot, p.Number
 	p.datagram = c.datagram(h)
+	if h.Type == rpcpacket.Oneway {
+		p.hands = o.regions.leave(p.hands, c.pointers)
+	}
 	switch {
 	case len(p.datagram) > o.ports.budget:
 		p.datagram, p.payload = c.large(o.ports.budget, o.pushFor(p))
@@ -253,13 +257,15 @@ func (n *Node) completeWith(take func() *datagram, m rpcpacket.Message, from net
 // it lies in, if any.
 func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m rpcpacket.Message) bool {
 	p := call.Tag.(*pending)
-	if m.Had != 0 && !p.former {
-		if _, own := n.regions.handedOver(&m); len(own) > 0 {
-			m = ownResult(&m)
-		}
+	if m.Had != 0 && !p.former && p.question == nil { // what a question brings may have come to the former incarnation
+		n.freeUnheard(&m)
+		m = ownResult(&m)
 	}
 	if len(p.lent) > 0 {
 		n.memory.Returned(p.lent...)
+	}
+	if mayHaveBrought(&m, p.question != nil) {
+		n.audit.want(n)
 	}
 	if p.question != nil {
 		n.heardOf(p.question, &m)
@@ -469,6 +475,7 @@ func (o *outgoing) answered(from netip.Addr, m *rpcpacket.Message) *endpoint.Cal
 	now := o.pulse.now()
 	call := o.core.Receive(now, from, m)
 	if call != nil {
+		o.regions.come(m)
 		if p := call.Tag.(*pending); p.question == nil {
 			p.server.answered(now, p.Age(now), m.Code)
 		}

@@ -422,7 +422,6 @@ func (o *operation) gains(p *pending) {
 	if p.err == nil && p.answer.Type == rpcpacket.Reply {
 		got := e.node.regions.of(&p.answer)
 		e.account.got = append(e.account.got, got...)
-		e.node.memory.Received(got...)
 		e.node.left.accounts(got...)
 		l := e.node.ledger
 		l.mu.Lock()

@@ -3,10 +3,12 @@ package rpc
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -69,10 +71,15 @@ func (n *Node) notPassed(from netip.Addr, m *rpcpacket.Message) {
 }
 
 // unheardAnswer takes the answer to a call that nobody has waited for. What it hands over to an execution stays until that is done: if the execution is
-// run again before, it may make the call, and gets the same.
+// run again before, it may make the call, and gets the same. A one-way that nobody takes gives back what it was to hand over.
 func (n *Node) unheardAnswer(p *pending, m *rpcpacket.Message) {
 	if p.of == nil {
-		n.freeUnheard(m)
+		b := n.ledger.lock()
+		b.freeOf(m)
+		if m.Type == rpcpacket.Exception {
+			b.freeAll(slices.Clone(p.hands)) // p is used again
+		}
+		b.unlock()
 		return
 	}
 	l := n.ledger
@@ -96,21 +103,41 @@ func (n *Node) freeUnheard(m *rpcpacket.Message) {
 
 // freeOf frees what an answer hands over.
 func (l lockedLedger) freeOf(m *rpcpacket.Message) {
-	if news, _ := l.node.regions.handedOver(m); len(news) > 0 {
-		l.free(direct.Free{Regions: news})
+	news, _ := l.node.regions.handedOver(m)
+	l.freeAll(news)
+}
+
+// freeAll frees regions that nobody knows.
+func (l lockedLedger) freeAll(all [][16]byte) {
+	if len(all) > 0 {
+		l.free(direct.Free{Regions: all})
 	}
 }
 
-// handedOver are the regions that an answer hands over: those that are news, and those that were the node's before it came. The switch says which its caller
-// had, and of an answer that comes again all of them; then the node's account tells.
+// come notes in the node's account what an answer hands over, in the moment in which its call is over. The switch says which of them its caller had, and
+// of an answer that comes again all of them; then the account tells, and the message says so from now on.
+func (r *regions) come(m *rpcpacket.Message) {
+	if m.Type != rpcpacket.Reply {
+		return
+	}
+	for i := range m.Lists {
+		for j, region := range m.Lists[i].Of() {
+			if p := region.Base(r.memory.Prefix()); !r.memory.Owns(p) {
+				m.Had &^= 1 << (rpcpacket.ListRegions*i + j)
+				r.memory.Received(p)
+			}
+		}
+	}
+}
+
+// handedOver are the regions that an answer hands over: those that are news, and those that were the node's before it came.
 func (r *regions) handedOver(m *rpcpacket.Message) (news, own [][16]byte) {
 	if m.Type != rpcpacket.Reply {
 		return nil, nil
 	}
 	for i := range m.Lists {
 		for j, region := range m.Lists[i].Of() {
-			p := region.Base(r.memory.Prefix())
-			if m.Had>>(rpcpacket.ListRegions*i+j)&1 == 1 && r.memory.Owns(p) {
+			if p := region.Base(r.memory.Prefix()); m.Had>>(rpcpacket.ListRegions*i+j)&1 == 1 {
 				own = append(own, p)
 			} else {
 				news = append(news, p)
@@ -118,6 +145,17 @@ func (r *regions) handedOver(m *rpcpacket.Message) (news, own [][16]byte) {
 		}
 	}
 	return news, own
+}
+
+// leave notes in the node's account that a one-way hands regions over, in the moment in which it leaves, and adds those that were the node's.
+func (r *regions) leave(were [][16]byte, all []dsm.Pointer) [][16]byte {
+	for _, p := range all {
+		if r.memory.Owns(p) {
+			were = append(were, p.Base())
+			r.memory.Gave(p)
+		}
+	}
+	return were
 }
 
 // ownResult is what the caller gets in the place of an answer with its own regions: it would free them, as it frees results.

@@ -121,6 +121,9 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, v verdict
 		if failure = x.prepare(e, out); failure == nil {
 			failure = x.seal(e)
 		}
+		if failure != nil {
+			x.node.memory.Kept(out.pointers...)
+		}
 	}
 	if failure != nil {
 		x.answerException(e, failure.Code, failure.Msg)
@@ -164,6 +167,7 @@ func (x *export) replyLarge(e *execution, out *codec) {
 	first, payload := out.large(x.node.ports.budget, x.node.large.pushTo(e.from.Addr()))
 	from := e.from
 	x.finish(e, first, payload.Hold())
+	x.node.memory.Gave(out.pointers...)
 	if err := x.node.large.send(netio.Message{Buf: first, Remote: from}, payload, true); err != nil {
 		x.node.log.Debug("rpc: send a large answer", "error", err)
 	}

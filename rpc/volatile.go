@@ -160,9 +160,16 @@ func (in *incoming) settle(from netip.Addr, id rpcpacket.ID) {
 }
 
 // replyVolatile sends the answer to a call of policy none, and then keeps it. Until then a copy of the call counts as one of a
-// running call, which is dropped, so no time is lost before the answer is on its way.
+// running call, which is dropped, so no time is lost before the answer is on its way. One that hands regions over is kept before: the node's account has
+// them until it is.
 func (x *export) replyVolatile(e *execution, datagram []byte) {
 	e.out[0].Buf, e.out[0].Remote = datagram, e.from
+	if e.returns {
+		x.finish(e, slices.Clone(datagram), nil)
+		x.node.memory.Gave(x.node.regions.results(datagram)...)
+	}
 	_, _ = x.node.ports.rpc.WriteBatch(e.out[:]) // a failure is a loss: the caller asks again
-	x.finish(e, slices.Clone(datagram), nil)
+	if !e.returns {
+		x.finish(e, slices.Clone(datagram), nil)
+	}
 }

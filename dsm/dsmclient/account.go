@@ -18,8 +18,9 @@ import (
 type account struct {
 	mu sync.Mutex
 	// owned is by slot, of which the rack has so many, and each has one region at most: an account does not grow beyond that.
-	owned map[uint32]Pointer
-	lent  map[Pointer]int // by base: in how many calls that are not over
+	owned   map[uint32]Pointer
+	handing map[Pointer]bool // those of them that an answer hands over, by base, until it is kept
+	lent    map[Pointer]int  // by base: in how many calls that are not over
 }
 
 // slotOf is the slot of a pointer's region.
@@ -46,31 +47,47 @@ func (a *account) drop(ptrs ...Pointer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range ptrs {
+		delete(a.handing, p.Base())
 		if a.owned[slotOf(p)] == p.Base() {
 			delete(a.owned, slotOf(p))
 		}
 	}
 }
 
-// give notes that the node does not own regions any more, if it owns all of them. Else nothing changes, and give returns a pointer to one that it does
-// not own.
-func (a *account) give(ptrs []Pointer) (foreign Pointer) {
+// hand notes that an answer is to hand regions over, if the node owns all of them and no other answer does. Else nothing changes, and hand returns a pointer
+// to one of which that is not so.
+func (a *account) hand(ptrs []Pointer) (foreign Pointer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if i := slices.IndexFunc(ptrs, func(p Pointer) bool { return a.owned[slotOf(p)] != p.Base() }); i >= 0 {
+	if i := slices.IndexFunc(ptrs, func(p Pointer) bool { return !a.has(p) }); i >= 0 {
 		return ptrs[i]
 	}
 	for _, p := range ptrs {
-		delete(a.owned, slotOf(p))
+		if a.handing == nil {
+			a.handing = map[Pointer]bool{}
+		}
+		a.handing[p.Base()] = true
 	}
 	return Pointer{}
 }
 
-// owns reports whether the node owns a pointer's region.
+// keep takes that back.
+func (a *account) keep(ptrs []Pointer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range ptrs {
+		delete(a.handing, p.Base())
+	}
+}
+
+// has reports whether the node owns a region, and does not hand it over. The caller holds the mutex.
+func (a *account) has(p Pointer) bool { return a.owned[slotOf(p)] == p.Base() && !a.handing[p.Base()] }
+
+// owns reports whether the node owns a pointer's region, and does not hand it over.
 func (a *account) owns(p Pointer) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.owned[slotOf(p)] == p.Base()
+	return a.has(p)
 }
 
 // all lists what the node owns.
@@ -116,10 +133,10 @@ func (a *account) lends(p Pointer) bool {
 }
 
 // Account lists the regions that the node owns, by the pointers to their first bytes: what it has allocated, and what it has received (Gained,
-// Received), without what it has freed or given away (Gave). Allocations and frees under way count as owned.
+// Received), without what it has freed or given away (Gave). Allocations and frees under way count as owned, and what answers are to hand over (HandOver).
 func (c *Client) Account() []Pointer { return c.link.account.all() }
 
-// Owns reports whether the node owns a region, by its account.
+// Owns reports whether the node owns a region, by its account, and does not hand it over.
 func (c *Client) Owns(p Pointer) bool { return c.link.account.owns(p) }
 
 // Received tells the client that the node owns regions which somebody has handed over to it, or which its former incarnation had.

@@ -279,6 +279,7 @@ func TestAllocatedAhead(t *testing.T) {
 			_, err = c.Write(ctx, p, fill(4096, 1))
 			must(t, err)
 			must(t, c.HandOver(ctx, p))
+			c.Gave(p)
 		}
 		if n := r.allocated(); n <= 200 {
 			t.Errorf("%d regions made for 200: none ahead", n)
@@ -295,6 +296,7 @@ func TestFreedLater(t *testing.T) {
 			p, err := c.Alloc(ctx, 4096)
 			must(t, err)
 			must(t, c.HandOver(ctx, p)) // as if another node had
+			c.Gave(p)
 			c.Gained(p)
 			must(t, c.Free(ctx, p))
 			if c.Free(ctx, p) == nil {

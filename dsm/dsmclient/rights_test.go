@@ -211,8 +211,17 @@ func TestAccount_HandsOver(t *testing.T) {
 		want(t, c.HandOver(ctx, a.Add(8), d), fault.PermissionDenied, false)
 		owns(t, c, a, b)
 		must(t, c.HandOver(ctx, a.Add(8), b, a))
-		owns(t, c)
+		owns(t, c, a, b) // until the answer is kept
 		want(t, c.HandOver(ctx, b), fault.PermissionDenied, false)
+		if c.Owns(a) || c.Owns(b) {
+			t.Error("what is handed over counts as the node's")
+		}
+		c.Kept(b)
+		must(t, c.HandOver(ctx, b))
+		c.Gave(b, a)
+		owns(t, c)
+		c.Received(a) // again
+		must(t, c.HandOver(ctx, a))
 	})
 }
 

@@ -186,18 +186,22 @@ func (c *Client) Returned(ptrs ...Pointer) {
 	c.link.account.back(ptrs...)
 }
 
-// HandOver makes regions ready to be given away by an answer, and notes that they are the node's no more. It waits like Settle. If one of them is not
-// the node's, by its account, it fails as PermissionDenied, and all stay.
+// HandOver makes regions ready to be given away by an answer. They are in the node's account until the answer is kept (Gave), and cannot be handed over
+// otherwise meanwhile; Kept takes that back. HandOver waits like Settle. If one of them is not the node's, by its account, or is being handed over, it fails
+// as PermissionDenied, and nothing changes.
 func (c *Client) HandOver(ctx context.Context, ptrs ...Pointer) error {
 	if err := c.ready(ctx, ptrs); err != nil {
 		return err
 	}
-	if foreign := c.link.account.give(ptrs); !foreign.IsNil() {
+	if foreign := c.link.account.hand(ptrs); !foreign.IsNil() {
 		return fault.New(fault.PermissionDenied, "hand over", "%s is not this node's", foreign)
 	}
 	c.link.cache.note(ptrs, (*regionCache).gone)
 	return nil
 }
+
+// Kept tells the client that regions stay which were to be handed over: there is no such answer.
+func (c *Client) Kept(ptrs ...Pointer) { c.link.account.keep(ptrs) }
 
 // Gained tells the client that an answer has brought the node control of regions, on
 // behalf of no execution. They are then freed without their caller's waiting for it.

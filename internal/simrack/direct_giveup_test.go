@@ -133,6 +133,33 @@ func TestDirectGiveUp_CallerDies(t *testing.T) {
 	})
 }
 
+// TestDirectGiveUp_AnsweredBefore: the answer to a call that was given up has brought a region when the caller's program dies. The next incarnation frees it,
+// though its service has state, which might know it.
+func TestDirectGiveUp_AnsweredBefore(t *testing.T) {
+	withShelf(t, true, func(r *shelf) {
+		r.call(func(ctx context.Context, at *dsm.Pointer) (err error) {
+			*at, err = fresh(ctx)
+			return err
+		})
+		r.copies(2 * time.Second)
+		runs := r.runs.Load()
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+			r.givesUp(ctx, r.server, "Borrower", dsm.Pointer{})
+			<-time.After(5 * time.Second)                                                                                                          // virtual
+			if _, err := arrays.NewArraysClient(r.server.Client("Beside", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("x")); err != nil { // the journal is in the ledger
+				return err
+			}
+			if r.runs.Load() == runs+1 {
+				return r.kill(ctx)
+			}
+			return nil
+		})
+		<-time.After(10 * time.Second) // virtual
+		r.direct()
+		r.regions(1) // the service's
+	})
+}
+
 // TestDirectGiveUp_CalleeDies: the callee's program dies when the call has been given up. The call runs again, and returns a
 // region, before the caller's execution has ended or after that.
 func TestDirectGiveUp_CalleeDies(t *testing.T) {

@@ -3,10 +3,12 @@ package simrack_test
 import (
 	"bytes"
 	"context"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -112,6 +114,46 @@ func TestDirectOneway_Nobody(t *testing.T) {
 		<-time.After(10 * time.Second) // virtual
 		r.direct()
 		r.regions(0)
+	})
+}
+
+// TestDirectOneway_NoneNobody: a one-way of policy none goes to a node that is gone for good. What it was to hand over is its sender's again, and is freed. One that
+// cannot leave hands nothing over.
+func TestDirectOneway_NoneNobody(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		n := r.borrows(func(ctx context.Context, p dsm.Pointer) error { return rpc.Memory(ctx).Free(ctx, p) })
+		send := func(ctx context.Context, p dsm.Pointer) error {
+			_, err := r.client.Client("Borrower", rpc.WithPolicy(rpc.PolicyNone)).Call(ctx, "echoRef", &arrays.ArraysEchoRefArgs{Data: rpc.GlobalPointer(p), Length: 8}, nil)
+			return err
+		}
+		region := func() dsm.Pointer {
+			p, err := filled(r.Context(), r.client.Memory())
+			if err != nil {
+				r.Fatal(err)
+			}
+			return p
+		}
+		if err := send(r.Context(), region()); err != nil { // now it is known who serves it
+			r.Error(err)
+		}
+		<-time.After(time.Second) // virtual
+		r.Session(n.Address()).Crash("for good")
+		if err := send(r.Context(), region()); err != nil {
+			r.Error(err)
+		}
+		<-time.After(time.Minute) // virtual
+		r.regions(0)
+
+		stays := region()
+		ctx, cancel := context.WithTimeout(r.Context(), time.Second) // virtual
+		defer cancel()
+		if err := send(ctx, stays); err == nil {
+			r.Error("a one-way to nobody leaves")
+		}
+		if owned := (*dsmclient.Client)(r.client.Memory()).Account(); !slices.Contains(owned, stays) {
+			r.Errorf("a one-way has not left, and its region is not among %v", owned)
+		}
+		r.own(r.Context(), r.client.Memory(), stays)
 	})
 }
 

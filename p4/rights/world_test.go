@@ -274,6 +274,7 @@ func (w *world) explore() {
 
 // settle runs everything to its end, without faults.
 func (w *world) settle() {
+	w.looks = false
 	if w.sw.Rebuilding {
 		w.rebuild()
 	}
@@ -306,7 +307,7 @@ func (w *world) settle() {
 // quiet reports whether nothing waits for anything.
 func (w *world) quiet() bool {
 	for _, n := range w.nodes {
-		if n.up && (len(n.runs)+len(n.ledger)+len(n.by)+len(n.requests)+len(n.asks)+len(n.sharing)+len(n.unshare) > 0 || n.audit || n.looking != nil && !w.looks) {
+		if n.up && (len(n.runs)+len(n.ledger)+len(n.by)+len(n.requests)+len(n.asks)+len(n.sharing)+len(n.unshare) > 0 || n.audit || n.looking != nil) {
 			return false
 		}
 	}

@@ -356,7 +356,9 @@ func (s *Session) Blocks(_ context.Context, want int) ([]uint32, error) {
 }
 
 // Holdings implements join.Session.
-func (s *Session) Holdings(context.Context, bool) (control.Holdings, error) { return control.Holdings{}, nil }
+func (s *Session) Holdings(context.Context, bool) (control.Holdings, error) {
+	return control.Holdings{}, nil
+}
 
 // Batches implements join.Session.
 func (s *Session) Batches(_ context.Context, _ uint8, want int) ([]uint32, error) {
