@@ -173,13 +173,18 @@ func (c *client) perform(ctx context.Context, b *opSequence, o *operation, m *me
 		return nil
 	}
 	defer c.node.out.release(p)
-	switch {
-	case o != nil: // it is not for the cache to keep what an execution has got
+	if o != nil { // it is not for the cache to keep what an execution has got
 		o.gains(p)
-	case p.err == nil && p.answer.Type == rpcpacket.Reply:
+		return c.decode(ctx, codec, p, m, result)
+	}
+	if p.err == nil {
 		c.node.memory.Gained(c.node.regions.of(&p.answer)...)
 	}
-	return c.decode(ctx, codec, p, m, result)
+	err = c.decode(ctx, codec, p, m, result)
+	if err != nil && p.err == nil && len(p.answer.Lists) > 0 { // nobody knows them
+		c.node.freeUnheard(&p.answer)
+	}
+	return err
 }
 
 // exchange sends a call, to another node each time that one refuses it for good, and waits for its answer; nil is that of a one-way which

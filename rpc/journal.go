@@ -363,10 +363,7 @@ func (o outcome) encode() (b []byte) {
 		if o.answer.Flags&rpcpacket.FlagHeaders != 0 {
 			kind |= outcomeHeaders
 		}
-		var all []rpcpacket.Region
-		if o.answer.Type == rpcpacket.Reply {
-			all = listed(o.answer)
-		}
+		all := listed(o.answer)
 		if len(all) > 0 {
 			kind |= outcomeRegions
 		}
@@ -409,7 +406,7 @@ func parseOutcome(b []byte) (o outcome, err error) {
 // parseRegions takes the regions that an answer has handed over off its payload.
 func (o *outcome) parseRegions() error {
 	m, b := o.answer, o.answer.Payload
-	if m.Type != rpcpacket.Reply || len(b) == 0 || b[0] == 0 || b[0] > rpcpacket.MaxRegions || len(b) < 1+8*int(b[0]) {
+	if m.Type != rpcpacket.Reply && m.Type != rpcpacket.Exception || len(b) == 0 || b[0] == 0 || b[0] > rpcpacket.MaxRegions || len(b) < 1+8*int(b[0]) {
 		return wirefmt.Errorf("outcome: an answer of type %d with regions, and %d bytes", m.Type, len(b))
 	}
 	m.Payload = b[1+8*int(b[0]):]

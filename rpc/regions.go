@@ -419,7 +419,7 @@ func (o *operation) gains(p *pending) {
 	if p.of != nil {
 		e.recorded.answered(p.ID)
 	}
-	if p.err == nil && p.answer.Type == rpcpacket.Reply {
+	if p.err == nil && len(p.answer.Lists) > 0 {
 		got := e.node.regions.of(&p.answer)
 		e.account.got = append(e.account.got, got...)
 		e.node.left.accounts(got...)

@@ -85,7 +85,7 @@ func (n *Node) unheardAnswer(p *pending, m *rpcpacket.Message) {
 	l := n.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(m.Lists) > 0 && m.Type == rpcpacket.Reply {
+	if len(m.Lists) > 0 {
 		if l.brought == nil {
 			l.brought = map[rpcpacket.ID]rpcpacket.Message{}
 		}
@@ -115,11 +115,9 @@ func (l lockedLedger) freeAll(all [][16]byte) {
 }
 
 // come notes in the node's account what an answer hands over, in the moment in which its call is over. The switch says which of them its caller had, and
-// of an answer that comes again all of them; then the account tells, and the message says so from now on.
+// of an answer that comes again all of them; then the account tells, and the message says so from now on. An answer that is too long to be taken has handed
+// them over, too, though an exception stands in its place.
 func (r *regions) come(m *rpcpacket.Message) {
-	if m.Type != rpcpacket.Reply {
-		return
-	}
 	for i := range m.Lists {
 		for j, region := range m.Lists[i].Of() {
 			if p := region.Base(r.memory.Prefix()); !r.memory.Owns(p) {
@@ -132,9 +130,6 @@ func (r *regions) come(m *rpcpacket.Message) {
 
 // handedOver are the regions that an answer hands over: those that are news, and those that were the node's before it came.
 func (r *regions) handedOver(m *rpcpacket.Message) (news, own [][16]byte) {
-	if m.Type != rpcpacket.Reply {
-		return nil, nil
-	}
 	for i := range m.Lists {
 		for j, region := range m.Lists[i].Of() {
 			if p := region.Base(r.memory.Prefix()); m.Had>>(rpcpacket.ListRegions*i+j)&1 == 1 {

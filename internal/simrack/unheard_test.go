@@ -2,6 +2,7 @@ package simrack_test
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -237,5 +238,56 @@ func TestUnheardResults_Known(t *testing.T) {
 		frees(unknown)
 		r.own(r.Context(), n.Memory(), brought)
 		r.own(r.Context(), n.Memory(), own)
+	})
+}
+
+// unreadable is a processor whose answers have a region, and break off behind it.
+type unreadable struct {
+	thrift.TProcessor
+	handle func(ctx context.Context) (dsm.Pointer, error)
+}
+
+func (u unreadable) Process(ctx context.Context, in, out thrift.TProtocol) (bool, thrift.TException) {
+	name, _, _, err := in.ReadMessageBegin(ctx)
+	if err == nil {
+		err = in.Skip(ctx, thrift.STRUCT)
+	}
+	p, wrong := u.handle(ctx)
+	err = errors.Join(err, wrong, in.ReadMessageEnd(ctx), out.WriteMessageBegin(ctx, name, thrift.REPLY, 0), out.WriteStructBegin(ctx, ""),
+		out.WriteFieldBegin(ctx, "success", thrift.STRUCT, 0), rpc.GlobalPointer(p).Write(ctx, out), out.WriteFieldEnd(ctx), out.WriteMessageEnd(ctx))
+	return err == nil, thrift.WrapTException(err)
+}
+
+// TestUnreadableResults: an answer with a region cannot be read, or is too long to be taken. The region is its caller's, whose program does not get it: it is freed.
+func TestUnreadableResults(t *testing.T) {
+	withSmallPackets(t, func(r *shelf) {
+		r.gives(func(ctx context.Context) (dsm.Pointer, error) {
+			r.bulkyAnswer(ctx)
+			return fresh(ctx)
+		})
+		n := r.join("s2", "unreadable")
+		if err := n.Export(r.Context(), "Unreadable", unreadable{arrays.NewArraysProcessor(nil), fresh}); err != nil {
+			t.Fatal(err)
+		}
+		j, err := r.Joiner("c1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		narrow, err := rpc.Join(join.NewContext(r.Context(), j), rpc.WithName("narrow"), rpc.WithMaxMessage(3000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, policy := range []rpc.Policy{rpc.PolicyRecover, rpc.PolicyNone} {
+			if _, err := getBy(r.Context(), narrow, policy); fault.CodeOf(err) != fault.BadRequest {
+				t.Errorf("%s: an answer that is too long: %v", policy, err)
+			}
+			<-time.After(10 * time.Second) // virtual
+			r.regions(0)
+			if _, err := arrays.NewArraysClient(r.client.Client("Unreadable", rpc.WithPolicy(policy))).EchoRef(r.Context(), rpc.GlobalPointer(dsm.Pointer{}), 8); fault.CodeOf(err) != fault.BadRequest {
+				t.Errorf("%s: an answer that cannot be read: %v", policy, err)
+			}
+			<-time.After(10 * time.Second) // virtual
+			r.regions(0)
+		}
 	})
 }
