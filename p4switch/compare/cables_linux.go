@@ -10,12 +10,14 @@ import (
 	"runtime"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 	"github.com/bifrost-rack/bifrost/p4switch/shared/privilege"
 	"github.com/bifrost-rack/bifrost/p4switch/softswitch/afpacket"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // Ports is how many ports a test on real interfaces has, numbered from 1.
@@ -103,6 +105,26 @@ func Veth(t *testing.T, near, far string) {
 	// work queue has noticed the carrier; only then is it "up".
 	for _, name := range []string{near, far} {
 		awaitUp(t, name)
+	}
+}
+
+// WithoutOffload has the kernel write checksums, and cut super-packets, before an interface gets them.
+func WithoutOffload(t *testing.T, name string) {
+	t.Helper()
+	value := struct{ cmd, data uint32 }{unix.ETHTOOL_STXCSUM, 0}
+	req := struct {
+		name  [unix.IFNAMSIZ]byte
+		value unsafe.Pointer
+		_     [16]byte
+	}{value: unsafe.Pointer(&value)}
+	copy(req.name[:], name)
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
+		t.Fatalf("offload of %s: %v", name, errno)
 	}
 }
 

@@ -251,10 +251,15 @@ func (g *gen) popTags(n int, fail string) {
 	}
 }
 
-// etherType writes the EtherType behind a VLAN tag into the frame.
+// etherType writes the EtherType behind a VLAN tag into the frame, storeEtherType that in R0.
 func (g *gen) etherType(value int32, fail string) {
+	g.emit(asm.Mov.Imm(asm.R0, value))
+	g.storeEtherType(fail)
+}
+
+func (g *gen) storeEtherType(fail string) {
 	g.emit(
-		asm.Mov.Imm(asm.R0, value), asm.HostTo(asm.BE, asm.R0, asm.Half),
+		asm.HostTo(asm.BE, asm.R0, asm.Half),
 		asm.StoreMem(asm.R10, -8, asm.R0, asm.Half),
 		asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Imm(asm.R2, tagEnd),
 		asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -8),
@@ -302,15 +307,13 @@ const (
 // tag is removed, the rest resized and written, and the tag that the program has
 // made, if any, put beside it again.
 func (g *gen) resizeTagged(done, fail string) {
-	bare, tag := g.label("bare"), g.label("tag")
-	out := g.st.out
+	tag, out := g.label("tag"), g.st.out
 	g.extendImage(fail)
-	g.untag(fail)
 	g.emit(
 		asm.LoadMem(asm.R0, rState, int16(out+tagAt), asm.Half),
 		asm.HostTo(asm.BE, asm.R0, asm.Half),
 		asm.JEq.Imm(asm.R0, etherVLAN, tag), asm.JEq.Imm(asm.R0, etherQinQ, tag))
-	g.mark(bare)
+	g.untag(out+tagAt, fail)
 	g.load(asm.R0, stDelta)
 	g.emit(asm.Add.Imm(asm.R0, vlanLen))
 	g.store(stDelta, asm.R0)
@@ -319,6 +322,7 @@ func (g *gen) resizeTagged(done, fail string) {
 	g.storeOut(fail)
 	g.jump(done)
 	g.mark(tag)
+	g.untag(out+tagEnd, fail)
 	g.resizeBy(fail)
 	g.emit(
 		asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Imm(asm.R2, 0),
@@ -337,11 +341,17 @@ func (g *gen) resizeTagged(done, fail string) {
 	g.jump(done)
 }
 
-// untag removes the tag that the kernel keeps beside the frame. It changes the two
-// bytes behind the addresses.
-func (g *gen) untag(fail string) {
+// untag removes the tag that the kernel keeps beside the frame. The EtherType that the state has at a place becomes the frame's, unless it is
+// that of a tag: by it the kernel knows how to cut a super-packet and where it may leave a checksum to the card.
+func (g *gen) untag(from int, fail string) {
 	g.pushTags(1, fail) // the tag goes into the frame
-	g.etherType(etherOther, fail)
+	g.emit(asm.LoadMem(asm.R0, rState, int16(from), asm.Half), asm.HostTo(asm.BE, asm.R0, asm.Half))
+	for _, tag := range []int32{etherVLAN, etherQinQ} {
+		other := g.label("no_tag")
+		g.emit(asm.JNE.Imm(asm.R0, tag, other), asm.Mov.Imm(asm.R0, etherOther))
+		g.mark(other)
+	}
+	g.storeEtherType(fail)
 	g.popTags(2, fail)
 }
 

@@ -33,7 +33,7 @@ func (g *gen) startJobs() {
 	g.stat(nRxOffload, -1)
 	g.jump(verdict)
 	g.mark(fine)
-	g.untag(verdict)
+	g.untag(g.st.ethernet()+tagEnd, verdict)
 	g.mark(bare)
 	g.windowStart()
 	g.load(asm.R0, stWireLen)

@@ -899,9 +899,10 @@ class Machine:
         s.reach(18)
         tag = s.head[12:16]
         del s.head[12:16]
-        if not all(isinstance(e, int) for e in s.head[12:14]):
+        kind = join(s.head[12:14], s.least, low_first=False)
+        s.inner = not self.always(z3.And(kind != 0x8100, kind != 0x88A8))
+        if s.inner and not self.always(z3.Or(kind == 0x8100, kind == 0x88A8)):
             raise GivenUp("an EtherType behind a tag that is not known")
-        s.inner = s.head[12] << 8 | s.head[13] in (0x8100, 0x88A8)
         return tag
 
     def redirect(self, s):
