@@ -55,7 +55,7 @@ func (x *Executor) makeMaps(g *gen) error {
 	}
 	if x.prog.UsesQueues() {
 		var err error
-		if o.depths, err = newMapped("queue_depths", 8, numPorts); err != nil {
+		if o.depths, err = newMapped("queue_depths", queueSize, numPorts); err != nil {
 			return err
 		}
 	}

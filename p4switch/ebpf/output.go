@@ -5,6 +5,7 @@ package ebpf
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/p4switch/trace"
 	"github.com/bifrost-rack/bifrost/p4switch/v1model"
@@ -142,15 +143,29 @@ func (g *gen) beginEgress() {
 	}
 }
 
-// queueDepth sets fields to how many packets wait at the egress port (SetQueueDepth), saturated, where the program uses them.
+// Layout of what the process says of a port's queue (SetQueueDepth), which holds for depthHolds: a program that drops packets where many wait
+// would else drop all of them for as long as the process is away.
+const (
+	queueWaits = 0 // packets
+	queueTold  = 8 // when, by the monotonic clock in nanoseconds
+	queueSize  = 16
+
+	depthHolds = time.Second
+)
+
+// queueDepth sets fields to how many packets wait at the egress port, saturated, where the program uses them.
 func (g *gen) queueDepth(fields ...v1model.FieldRef) {
-	none := g.label("no_queue")
+	unknown, known := g.label("no_queue"), g.label("queue")
 	g.load(asm.R0, stOutPort)
 	g.emit(asm.StoreMem(asm.R10, -4, asm.R0, asm.Word))
 	g.lookup(g.objs.depths, asm.R10, -4)
-	g.emit(asm.JEq.Imm(asm.R0, 0, none), asm.LoadMem(asm.R0, asm.R0, 0, asm.DWord))
-	g.mark(none)
+	g.emit(asm.JEq.Imm(asm.R0, 0, unknown), asm.LoadMem(rTemp, asm.R0, queueTold, asm.DWord), asm.LoadMem(asm.R0, asm.R0, queueWaits, asm.DWord))
+	g.emit(asm.JEq.Imm(asm.R0, 0, unknown)) // there is no need for the clock
 	g.store(stScratch, asm.R0)
+	g.emit(asm.FnKtimeGetNs.Call(), asm.Sub.Reg(asm.R0, rTemp), asm.JSLE.Imm(asm.R0, int32(depthHolds), known))
+	g.mark(unknown)
+	g.storeImm(stScratch, 0, asm.DWord)
+	g.mark(known)
 	for _, f := range fields {
 		if !g.prog.Uses(f) {
 			continue

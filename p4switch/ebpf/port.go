@@ -122,8 +122,9 @@ func (x *Executor) PortCounts(num datapath.Port) PortCounts {
 // Lost counts the packets for a port that was not attached.
 func (x *Executor) Lost() uint64 { return x.stats(lostPort)[nLost/8] }
 
-// SetQueueDepth says how many packets wait in a port's queue, until it is called again: packets that come to the port's egress
-// have the number as enq_qdepth and deq_qdepth, saturated. At first it is 0. After Close it does nothing, nor if the program does not use these fields.
+// SetQueueDepth says how many packets wait in a port's queue: packets that come to the port's egress have the number as enq_qdepth and deq_qdepth,
+// saturated, for a second (depthHolds) or until it is called again. Else they have 0. After Close it does nothing, nor if the program does not use
+// these fields.
 func (x *Executor) SetQueueDepth(num datapath.Port, packets uint32) {
 	m := x.maps.depths
 	if m == nil || num >= numPorts {
@@ -131,9 +132,16 @@ func (x *Executor) SetQueueDepth(num datapath.Port, packets uint32) {
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if m.mem != nil {
-		atomic.StoreUint64((*uint64)(unsafe.Pointer(&m.mem[8*num])), uint64(packets))
+	if m.mem == nil {
+		return
 	}
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
+		return
+	}
+	queue := m.mem[queueSize*num:]
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(&queue[queueTold])), uint64(now.Nano()))
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(&queue[queueWaits])), uint64(packets))
 }
 
 // stats adds up what all CPUs have counted of a port.

@@ -18,7 +18,7 @@ const queuesEvery = time.Millisecond
 // queueReader is an executor whose program may use the depths of queues.
 type queueReader interface {
 	model() *v1model.Program
-	// SetQueueDepth says how many packets wait in a port's queue.
+	// SetQueueDepth says how many packets wait in a port's queue, for a second at least.
 	SetQueueDepth(num datapath.Port, packets uint32)
 }
 
@@ -69,7 +69,7 @@ func (s *Switch) tellQueues(x queueReader, stop <-chan struct{}) {
 		}
 		failing = err != nil
 		for num, n := range now {
-			if n != told[num] {
+			if n != 0 || told[num] != 0 {
 				x.SetQueueDepth(datapath.Port(num), n) //nolint:gosec // small
 			}
 		}

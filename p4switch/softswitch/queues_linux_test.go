@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 	"github.com/bifrost-rack/bifrost/p4switch/internal/sample"
@@ -139,6 +140,21 @@ func (q *queuesRack) meets(least uint32) (depth uint32) {
 	return depth
 }
 
+// rests is meets, but that no frame comes for longer than what the executor is told of a queue holds.
+func (q *queuesRack) rests(least uint32) (depth uint32) {
+	q.t.Helper()
+	const holds = time.Second
+	depth = q.meets(least)
+	until(q.t, func() bool {
+		depth = q.waiting()
+		rest := time.Now()
+		until(q.t, func() bool { return time.Since(rest) > holds+holds/4 })
+		q.probe()
+		return q.seen() == depth
+	})
+	return depth
+}
+
 // empty sends frames until one has met no packet.
 func (q *queuesRack) empty() {
 	q.t.Helper()
@@ -174,7 +190,7 @@ func TestQueues(t *testing.T) {
 			in := rawSocket(t, q.b)
 			q.arrives(in, 0) // there is no queue
 			q.limit(slow)
-			depth := q.meets(3)
+			depth := q.rests(3)
 			q.limit(fast) // the frames that wait go on
 			q.arrives(in, depth)
 			q.empty()
