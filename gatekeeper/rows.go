@@ -105,14 +105,19 @@ func blockEntry(row uint16, block uint32) entry {
 	}
 }
 
-func controlEntry(row uint16, machine uint8, batch uint32) entry {
+// controlEntry has a node allocate in a batch, and the switch tell when half of the batch is used, or three quarters.
+func controlEntry(row uint16, machine uint8, batch uint32, tells bool) entry {
+	told := uint64(0)
+	if tells {
+		told = 1
+	}
 	return entry{
 		Table: "control_rule",
 		Match: []match{
 			{Field: "row", Value: p4rtclient.Uint(uint64(row))}, {Field: "machine", Value: p4rtclient.Uint(uint64(machine))},
 			{Field: "batch", Value: p4rtclient.Uint(uint64(batch))},
 		},
-		Action: "allocates",
+		Action: "allocates", Params: []param{{Name: "tells", Value: p4rtclient.Uint(told)}},
 	}
 }
 
@@ -126,12 +131,13 @@ func (t tables) wantBlocks(n *node) (u phase) {
 	return u
 }
 
-// wantBatches has the node allocate in its batches.
+// wantBatches has the node allocate in its batches. The last one on a machine is that of which the switch tells: then the node needs the next one. In those
+// before it the node allocates again and again, and the Gatekeeper has no use for hearing that.
 func (t tables) wantBatches(n *node) (u phase) {
 	if n.rights() {
 		for machine, all := range n.batches {
-			for _, number := range all {
-				u = append(u, t.want(controlEntry(n.row, machine, number))...)
+			for i, number := range all {
+				u = append(u, t.want(controlEntry(n.row, machine, number, i == len(all)-1))...)
 			}
 		}
 	}
@@ -143,7 +149,7 @@ func (t tables) unwantBatches(n *node) (u phase) {
 	if n.rights() {
 		for machine, all := range n.batches {
 			for _, number := range all {
-				u = append(u, t.unwant(controlEntry(n.row, machine, number))...)
+				u = append(u, t.unwant(controlEntry(n.row, machine, number, false))...)
 			}
 		}
 	}

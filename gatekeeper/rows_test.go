@@ -3,6 +3,7 @@ package gatekeeper
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -159,16 +160,28 @@ func halfUsed(t *testing.T, told uint32) {
 				t.Errorf("after an allocation in slot %d it has %d batches, want %d", p.ID().Slot(), n, use.want)
 			}
 		}
+		all, err := s.a.wantsBatches(1, 2)
 		if s.allocates(s.a, told, 2); had() != 2 {
 			t.Errorf("its first batch is half used again, and it has %d batches", had())
 		}
-		all, err := s.a.wantsBatches(1, 2)
+		if err := s.gk.do(t.Context(), func() { s.gk.ctl.halfUsed(s.gk.ctl.nodes[s.a.address], all[0]) }); err != nil || had() != 2 { // a digest that comes late
+			t.Errorf("a late digest tells of its first batch, and it has %d batches, %v", had(), err)
+		}
 		if err != nil || len(all) != 2 || s.m1.owns()[all[1]] != s.a.address {
 			t.Errorf("batches %v, %v", all, err)
 		}
 		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(all[1]*dsmpacket.BatchSlots, 1))
 		if got := s.a.memory(dsmpacket.OpAlloc, p); len(got) != 0 || len(s.m1.take()) != 1 {
 			t.Errorf("an allocation in the next batch: %+v", got)
+		}
+		rules, err := s.gk.Rules(s.t.Context(), "control_rule")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []entry{controlEntry(s.a.row, 1, all[0], false), controlEntry(s.a.row, 1, all[1], true)} {
+			if !slices.ContainsFunc(rules, func(e entry) bool { return e.Key() == want.Key() && e.Equal(&want) }) {
+				t.Errorf("of the last batch alone the switch tells: %v", rules)
+			}
 		}
 	})
 }

@@ -91,7 +91,7 @@ func TestEntriesFitTheProgram(t *testing.T) {
 		l3Entry(host(rackaddr.Blade(1)), 511), homeEntry(c.machinePrefix(255), 1),
 		routeEntry(rackaddr.Service("Arrays"), rpcpacket.Method{'a'}, spread{0x80, 1}, 2), routeEntry(rackaddr.Service("Arrays"), rpcpacket.Method{'a'}, spread{0, 0}, 2),
 		hopEntry(1, 510, mac, mac),
-		blockEntry(7, 3), controlEntry(7, 1, 9),
+		blockEntry(7, 3), controlEntry(7, 1, 9, true),
 	} {
 		back, err := program.Normal(e)
 		if err != nil {

@@ -202,7 +202,7 @@ func TestReconcile_RepairsTheSwitch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stolen, lost := controlEntry(s.c.row, 1, p.ID().Batch()), controlEntry(s.c.row, 1, all[0])
+		stolen, lost := controlEntry(s.c.row, 1, p.ID().Batch(), true), controlEntry(s.c.row, 1, all[0], true)
 		astray := l3Entry(host(s.b.address), hopOf(3))
 		if err := s.gk.client.Write(context.Background(), []p4rtclient.Update{
 			{Op: p4rtclient.Insert, Entry: stolen}, {Op: p4rtclient.Delete, Entry: lost}, {Op: p4rtclient.Modify, Entry: astray},

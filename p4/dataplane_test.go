@@ -244,7 +244,7 @@ func TestVerdicts(t *testing.T) {
 	p := newPlane(t)
 	p.route("add")
 	p.insert("tcp_allowed", "permit", nil, exact(be16(1)), exact(be16(2)))
-	p.insert("rights.control_rule", "rights.allocates", nil, exact(be16(1)), exact([]byte{1}), exact(be16(0)))
+	p.insert("rights.control_rule", "rights.allocates", [][]byte{{1}}, exact(be16(1)), exact([]byte{1}), exact(be16(0)))
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			before := p.verdict(c.port, c.verdict)

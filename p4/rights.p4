@@ -30,9 +30,12 @@ control Rights(inout headers_t hdr, inout metadata_t meta, inout standard_metada
     // Which digests of half used batches a port may cause, by its number.
     meter(512, MeterType.packets) half_used_digests;
 
-    // Which node may allocate in which batch of regions of a machine.
+    // Which node may allocate in which batch of regions of a machine, and whether a digest tells that the batch is half used.
     action may() {}
-    action allocates() { meta.rights.controls = 1; }
+    action allocates(bit<1> tells) {
+        meta.rights.controls = 1;
+        meta.rights.tells = tells;
+    }
     table control_rule {
         key = {
             meta.rights.to: exact @name("row");
@@ -502,7 +505,7 @@ control Rights(inout headers_t hdr, inout metadata_t meta, inout standard_metada
             meta.rights.judged = Judged.PASSES; // answered
             if (meta.rights.controls == 1 && GENERATION_OF(meta.region) > GENERATION(word)) { // allocated
                 words.write(SLOT_OF(meta.region), GENERATION_OF(meta.region) ++ meta.rights.to ++ 20w0);
-                if (meta.region[27:27] == 1 && meta.region[25:22] == 0) { // the 33rd and the 49th of the batch
+                if (meta.rights.tells == 1 && meta.region[27:27] == 1 && meta.region[25:22] == 0) { // the 33rd and the 49th of the batch
                     meta.rights.half_used = 1;
                 }
             }

@@ -155,6 +155,7 @@ struct rights_t {
     bit<8>  judged;
     bit<1>  half_used;
     bit<1>  controls;    // the node may allocate in the region's batch
+    bit<1>  tells;       // a digest tells that the batch is half used
     bit<3>  length;      // of a call: how many slots it has
     bit<3>  count0;      // and how many regions each list names
     bit<3>  count1;

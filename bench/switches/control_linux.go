@@ -178,7 +178,7 @@ func rule(i int) p4rtclient.Entry {
 
 // allocates lets the node of a row allocate in a batch of machine 1.
 func allocates(row, batch uint64) p4rtclient.Entry {
-	return entry("control_rule", "allocates", nil,
+	return entry("control_rule", "allocates", []p4rtclient.Param{{Name: "tells", Value: p4rtclient.Uint(0)}},
 		p4rtclient.Match{Field: "row", Value: p4rtclient.Uint(row)},
 		p4rtclient.Match{Field: "machine", Value: p4rtclient.Uint(1)},
 		p4rtclient.Match{Field: "batch", Value: p4rtclient.Uint(batch)})

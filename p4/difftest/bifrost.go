@@ -162,7 +162,7 @@ func (m Bifrost) Entry() datapath.Entry {
 		e.Table, e.Action = "BifrostIngress.tcp_allowed", &datapath.Action{Name: "BifrostIngress.permit"}
 		e.Match = []datapath.Match{exact([]byte{0, m.Port()}), exact(num(m.Pick(0, 1, 2, 3, 4), 2))}
 	case 5:
-		e.Table, e.Action = "BifrostIngress.rights.control_rule", &datapath.Action{Name: "BifrostIngress.rights.allocates"}
+		e.Table, e.Action = "BifrostIngress.rights.control_rule", &datapath.Action{Name: "BifrostIngress.rights.allocates", Params: [][]byte{{byte(m.IntN(2))}}}
 		e.Match = []datapath.Match{exact(num(m.Pick(1, 2, 4095), 2)), exact([]byte{byte(m.IntN(2))}), exact(num(m.Pick(0, 1, 1<<14-1), 2))}
 	case 6:
 		e.Table, e.Action = "BifrostIngress.rights.block_rule", &datapath.Action{Name: "BifrostIngress.rights.may"}

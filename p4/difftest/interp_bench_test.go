@@ -135,7 +135,7 @@ func BenchmarkApply(b *testing.B) {
 	r := newRack(b, 0)
 	i := 0
 	for b.Loop() {
-		r.add("rights.control_rule", "rights.allocates", nil, exact(byte(i>>22&15), byte(i>>14)), exact(7), exact(byte(i>>8&63), byte(i)))
+		r.add("rights.control_rule", "rights.allocates", [][]byte{{1}}, exact(byte(i>>22&15), byte(i>>14)), exact(7), exact(byte(i>>8&63), byte(i)))
 		if i++; i%(1<<15) == 0 {
 			b.StopTimer()
 			r = newRack(b, 0) // the table is not full

@@ -134,7 +134,7 @@ func TestKernel_CopiesOfARequest(t *testing.T) {
 	exact := func(b []byte) datapath.Match { return datapath.Match{Value: b} }
 	insert("BifrostIngress.identity", "BifrostIngress.known", p4.Known(p4.Node, 1, 1), exact(two(1)), datapath.Match{Value: who[:], PrefixLen: 128})
 	insert("BifrostIngress.dsm_home", "BifrostIngress.to_copies", [][]byte{two(3), two(7)}, exact(home[:6]))
-	insert("BifrostIngress.rights.control_rule", "BifrostIngress.rights.allocates", nil, exact(two(1)), exact([]byte{1}), exact(two(1)))
+	insert("BifrostIngress.rights.control_rule", "BifrostIngress.rights.allocates", [][]byte{{1}}, exact(two(1)), exact([]byte{1}), exact(two(1)))
 	p.Both(t, func(x datapath.Datapath) error { // the node owns the region, and the registers are as they should be
 		word := []byte{2: 1, 4: 0x10, 6: 0}
 		return errors.Join(x.SetRegister("BifrostIngress.rights.words", 99, word), x.SetRegister("BifrostIngress.rights.switch_state", 1, []byte{7: 1}))

@@ -87,7 +87,7 @@ func NewRights(x Target, seed uint64) (*Rights, error) {
 	for n := 1; n <= 3; n++ {
 		s.Identities[rights.Source{Port: uint16(n), Address: node(n)}] = rights.Identity{Kind: rights.Node, Row: rights.Row(n), Incarnation: 1} //nolint:gosec // small
 		s.Routes[node(n)] = rights.Route{Row: rights.Row(n)}                                                                                    //nolint:gosec // small
-		s.Controls[rights.Control{Row: rights.Row(n), Machine: 1, Batch: uint32(n)}] = true                                                     //nolint:gosec // small
+		s.Controls[rights.Control{Row: rights.Row(n), Machine: 1, Batch: uint32(n)}] = n != 2                                                   //nolint:gosec // small
 		s.Blocks[rights.BlockRule{Row: rights.Row(n), Block: uint32(n)}] = true                                                                 //nolint:gosec // small
 	}
 	s.Identities[rights.Source{Port: memoryPort, Address: memoryAddress}] = rights.Identity{Kind: rights.Memory, Incarnation: boot}
@@ -286,9 +286,13 @@ func (r *Rights) entries() (all []datapath.Entry) {
 			Action: &datapath.Action{Name: "BifrostIngress.forward", Params: [][]byte{be16(hop), hostMAC[:], switchMAC[:]}},
 		})
 	}
-	for c := range r.Model.Controls {
+	for c, tells := range r.Model.Controls {
+		told := []byte{0}
+		if tells {
+			told[0] = 1
+		}
 		all = append(all, datapath.Entry{
-			Table: "BifrostIngress.rights.control_rule", Action: &datapath.Action{Name: "BifrostIngress.rights.allocates"},
+			Table: "BifrostIngress.rights.control_rule", Action: &datapath.Action{Name: "BifrostIngress.rights.allocates", Params: [][]byte{told}},
 			Match: []datapath.Match{exactly(be16(uint16(c.Row))), exactly([]byte{c.Machine}), exactly(be16(uint16(c.Batch)))}, //nolint:gosec // small
 		})
 	}

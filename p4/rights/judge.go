@@ -7,9 +7,15 @@ import "slices"
 // owns reports whether the sender is the owner of a region.
 func (t *turn) owns(r Region) bool { return t.good(r) && t.words.at(r.Slot).Owner == t.id.Row }
 
+// control is what a control rule of a node must say that it may allocate the packet's region.
+func (t *turn) control(n Row) Control {
+	return Control{n, t.p.Machine, t.p.Region.Slot / t.Batch}
+}
+
 // controls reports whether a node may allocate the packet's region.
 func (t *turn) controls(n Row) bool {
-	return t.Controls[Control{n, t.p.Machine, t.p.Region.Slot / t.Batch}]
+	_, may := t.Controls[t.control(n)]
+	return may
 }
 
 // has reports whether the sender may use a region by a use of a slot.
@@ -25,7 +31,7 @@ func (t *turn) allocates() bool {
 func (t *turn) allocate() Verdict {
 	*t.words.ref(t.p.Region.Slot) = Word{Generation: t.p.Region.Generation, Owner: t.to.Row}
 	at := t.p.Region.Slot % t.Batch
-	return Verdict{Action: Pass, HalfUsed: at == t.Batch/2 || at == t.Batch*3/4}
+	return Verdict{Action: Pass, HalfUsed: t.Controls[t.control(t.to.Row)] && (at == t.Batch/2 || at == t.Batch*3/4)}
 }
 
 // ---- CALL, ONEWAY

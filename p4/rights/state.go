@@ -162,7 +162,7 @@ type Switch struct {
 	Sizes
 	Identities map[Source]Identity
 	Routes     map[netip.Addr]Route
-	Controls   map[Control]bool
+	Controls   map[Control]bool // whether a digest tells that the batch is half used
 	Blocks     map[BlockRule]bool
 	Election   uint64 // the highest of a Gatekeeper that has used the hand
 	Rebuilding bool   // the registers were lost: no packet passes

@@ -45,7 +45,7 @@ var table = []row{
 	}, {
 		"allocated", kinds(AllocAnswer), "OK answer to ALLOC, to n",
 		"control rule for n, this machine and batch; the generation is above the word's", (*turn).allocates,
-		"word = (generation, n, 0); passes; if half of the batch, or three quarters, lie before, a digest says so", (*turn).allocate,
+		"word = (generation, n, 0); passes; if half of the batch, or three quarters, lie before, and the rule says that this is to be told, a digest says so", (*turn).allocate,
 	}, {
 		"answered", kinds(AllocAnswer, MemoryAnswer), "answer of memory", "else", always, "passes", pass,
 	}, {
