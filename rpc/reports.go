@@ -20,7 +20,10 @@ import (
 // under way, the latest that have ended, and how many have. Nothing depends on that but what
 // people see.
 //
-//	a call begins or ends ── reportAfter ──▶ report ──▶ daemon ──▶ Gatekeeper
+//	a call is under way for reportAfter, or ends ── report ──▶ daemon ──▶ Gatekeeper
+//
+// A report costs the Gatekeeper more than many a call that it tells of. So a node whose calls are all short does not tell of each tenth of a second: the
+// more calls there are, the longer its reports wait, up to half a second. Calls that people may have seen under way are told at once when they end.
 //
 // Direct calls go past the Gatekeeper, so nobody sees at once that some of them wait for each
 // other. A call whose lineage has the execution that its service runs is refused when it comes.
@@ -45,21 +48,31 @@ type reports struct {
 	oldest  int     // of ended, once that is full
 	known   []ended // that an earlier report has named as under way, and those that were given up
 	counts  map[counted]uint64
+	failed  int           // of known, how many are there since they have failed
 	told    bool          // something, before
 	news    bool          // there are some
-	due     time.Duration // when the next report leaves, if there are news or calls under way
+	shown   int           // of running, how many a report has named
+	due     time.Duration // when the next report leaves, if there are news or shown calls
+	rests   time.Duration // until then reports of short calls wait
+	pause   time.Duration // for so long, since the last report
+	look    time.Duration // when a call may have been under way for reportAfter that no report has named; 0 if there is none
 	telling bool
 }
 
 const (
-	// reportAfter is how long news of direct calls are gathered: people see them within 100 ms.
+	// reportAfter is how long news of direct calls are gathered: people see within 100 ms which are under way.
 	reportAfter = 90 * time.Millisecond
 	// reportAgain is how often it is told that calls are still under way.
 	reportAgain = 2 * time.Second
+	// shortCall is how long a call is under way before a report names it. What people saw of shorter ones would be over.
+	shortCall = 20 * time.Millisecond
 	// namedInReport is how many calls a report names at most that have begun and ended since the one before: the
-	// latest. All are counted. Each name costs the Gatekeeper some microseconds.
+	// latest, and as many that have failed. All are counted. Each name costs the Gatekeeper some microseconds.
 	namedInReport = 16
 )
+
+// reportPauses are those between reports of calls that no report has named under way.
+var reportPauses = pace.Pauses{First: reportAfter, Most: 500 * time.Millisecond}
 
 // ended is a direct call that has ended.
 type ended struct {
@@ -118,7 +131,10 @@ func (r *reports) takeUp(e *execution) {
 		}
 	}
 	r.running[e.call.Call] = e
-	r.haveNews(e.takenUp)
+	if r.look == 0 {
+		r.look = e.takenUp + reportAfter
+		r.pulse.wakeAt(r.look)
+	}
 }
 
 // leave notes that a call was not run after all. If the Gatekeeper has been told of it, it is told that the call has ended, too.
@@ -144,19 +160,25 @@ func (r *reports) over(e *execution, code fault.Code) {
 		return
 	}
 	delete(r.running, e.call.Call)
+	if e.reported {
+		r.shown--
+	}
 	k := ended{call: e.call.Header, from: e.from.Addr(), method: e.countedAs(code), began: e.takenUp, end: r.pulse.now(), failures: e.failures, details: e.details}
 	r.counts[k.method]++
 	switch {
 	case k.method.method == "": // whoever makes methods up is only counted
 	case (e.reported || e.failures > 0) && len(r.known) < control.MaxDirectCalls-namedInReport:
 		r.known = append(r.known, k)
+	case code != fault.OK && r.failed < namedInReport && len(r.known) < control.MaxDirectCalls-namedInReport:
+		r.known = append(r.known, k)
+		r.failed++
 	case len(r.ended) < namedInReport:
 		r.ended = append(r.ended, k)
 	default:
 		r.ended[r.oldest] = k
 		r.oldest = (r.oldest + 1) % len(r.ended)
 	}
-	r.haveNews(k.end)
+	r.haveNews(k.end, e.reported)
 }
 
 // countedAs is what the execution's call is counted by. Calls of methods that the service does not have are counted together.
@@ -168,15 +190,37 @@ func (e *execution) countedAs(code fault.Code) counted {
 	return c
 }
 
-// haveNews has a report leave soon. The caller holds r.mu.
-func (r *reports) haveNews(now time.Duration) {
-	if r.news {
+// haveNews has a report leave soon, or, unless that is urgent, when reports have rested. The caller holds r.mu.
+func (r *reports) haveNews(now time.Duration, urgent bool) {
+	if r.news && !urgent {
 		return
 	}
-	if r.news = true; r.due == 0 || r.due > now+reportAfter {
-		r.due = now + reportAfter
+	due := now + reportAfter
+	if !urgent {
+		due = max(due, r.rests)
 	}
+	if !r.news && r.shown == 0 || due < r.due {
+		r.due = due
+	}
+	r.news = true
 	r.pulse.wakeAt(r.due)
+}
+
+// lookForOld has a report leave at once if a call has been under way for so long that people are to see it.
+func (r *reports) lookForOld(now time.Duration) {
+	if r.look == 0 || now < r.look {
+		return
+	}
+	r.look = 0
+	for _, e := range r.running {
+		switch due := e.takenUp + reportAfter; {
+		case e.reported:
+		case due <= now:
+			r.news, r.due = true, min(now, r.due)
+		case r.look == 0 || due < r.look:
+			r.look = due
+		}
+	}
 }
 
 // tellOver tells the Gatekeeper, after drainDirect, that no direct call that is still out to the
@@ -198,17 +242,20 @@ func (n *Node) tellOver(ctx context.Context) {
 func (r *reports) tick(now time.Duration) (next time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.lookForOld(now)
 	switch {
-	case !r.news && len(r.running) == 0:
-		return 0, false
-	case now < r.due:
-		return r.due, true
+	case !r.news && r.shown == 0 || now < r.due:
+		return r.next()
 	case r.telling: // the last one is on its way
 		r.due = now + reportAfter
-		return r.due, true
+		return r.next()
 	}
 	report := r.report(now)
-	r.news, r.telling, r.due = false, true, now+reportAgain
+	if now > r.rests+reportAfter { // there were few calls
+		r.pause = 0
+	}
+	r.pause = reportPauses.Next(r.pause)
+	r.news, r.telling, r.due, r.rests = false, true, now+reportAgain, now+r.pause
 	go func() {
 		r.room(&report)
 		report.Fit()
@@ -217,21 +264,34 @@ func (r *reports) tick(now time.Duration) (next time.Duration, ok bool) {
 		defer r.mu.Unlock()
 		if r.telling = false; err != nil {
 			r.log.Debug("rpc: the Gatekeeper has not heard which calls are under way", "node", r.life.name, "err", err)
-			r.haveNews(r.pulse.now())
+			r.haveNews(r.pulse.now(), false)
 			return
 		}
 		r.told = true
 	}()
-	return r.due, len(r.running) > 0
+	return r.next()
+}
+
+// next is when tick has something to do, if it has. The caller holds r.mu.
+func (r *reports) next() (at time.Duration, ok bool) {
+	at, ok = r.look, r.look != 0
+	if (r.news || r.shown > 0) && (!ok || r.due < at) {
+		return r.due, true
+	}
+	return at, ok
 }
 
 // report is what is to be told now. What has ended is told once. The caller holds r.mu.
 func (r *reports) report(now time.Duration) (c control.NodeCalls) {
 	c.First = !r.told
 	running := slices.SortedFunc(maps.Values(r.running), func(a, b *execution) int { return cmp.Compare(a.takenUp, b.takenUp) })
+	running = slices.DeleteFunc(running, func(e *execution) bool { return !e.reported && now-e.takenUp < shortCall })
 	c.More = max(0, len(running)-control.MaxDirectCalls)
 	for _, e := range running[:len(running)-c.More] {
-		e.reported = true
+		if !e.reported {
+			e.reported = true
+			r.shown++
+		}
 		if k := (ended{call: e.call.Header, from: e.from.Addr(), method: e.countedAs(fault.OK), began: e.takenUp, details: details{size: e.details.size, headers: e.details.headers}}); k.method.method != "" {
 			c.Running = append(c.Running, k.tell(now))
 		}
@@ -242,7 +302,7 @@ func (r *reports) report(now time.Duration) (c control.NodeCalls) {
 	for i := range r.ended {
 		c.Ended = append(c.Ended, r.ended[(r.oldest+i)%len(r.ended)].tell(now))
 	}
-	r.known, r.ended, r.oldest = r.known[:0], r.ended[:0], 0
+	r.known, r.failed, r.ended, r.oldest = r.known[:0], 0, r.ended[:0], 0
 	for _, k := range slices.SortedFunc(maps.Keys(r.counts), func(a, b counted) int {
 		return cmp.Or(cmp.Compare(a.service, b.service), cmp.Compare(a.method, b.method), cmp.Compare(a.code, b.code))
 	}) {
@@ -412,7 +472,7 @@ func (r *reports) changes(do func()) {
 }
 
 // newRoom has a report leave soon, since the ledger has other room.
-func (r *reports) newRoom() { r.changes(func() { r.haveNews(r.pulse.now()) }) }
+func (r *reports) newRoom() { r.changes(func() { r.haveNews(r.pulse.now(), false) }) }
 
 // tellRoom fills in what room the ledger has.
 func (l *ledger) tellRoom(c *control.NodeCalls) {
