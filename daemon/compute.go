@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -273,9 +274,12 @@ func (c *Compute) disown(n *node, why string) {
 	}
 }
 
-// setRack publishes a new view of the rack. The caller holds c.mu.
+// setRack publishes a new view of the rack, if it is another one. The caller holds c.mu.
 func (c *Compute) setRack(r control.Rack) {
-	c.rack = c.withPolicies(r)
+	if r = c.withPolicies(r); reflect.DeepEqual(r, c.rack) {
+		return // as most heartbeats say: no program needs to wake up
+	}
+	c.rack = r
 	close(c.changed)
 	c.changed = make(chan struct{})
 }

@@ -106,6 +106,12 @@ func TestNewsOfTheRack(t *testing.T) {
 			<-changed
 			changed = h.Changed()
 		}
+		pass(time.Second)
+		select {
+		case <-changed:
+			t.Error("a heartbeat without news wakes the programs")
+		default:
+		}
 		if n := c.Status(0).Nodes[0]; n.PID != 5 {
 			t.Errorf("status %+v", n)
 		}

@@ -41,6 +41,7 @@ type Endpoint struct {
 	peer    *Peer
 	waiting map[uint64]chan Message // Asks without reply
 	room    chan struct{}           // closed when the window may have room again, and made anew
+	alarm   *time.Timer             // goes off when the peer has something to do
 	running context.Context         //nolint:containedctx // handlers' context: Run's, nil before and after it
 }
 
@@ -49,10 +50,12 @@ func NewEndpoint(cfg Config) *Endpoint {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Endpoint{
+	e := &Endpoint{
 		cfg: cfg, peer: NewPeer(cfg.PeerConfig), wake: make(chan struct{}, 1), ended: make(chan struct{}),
-		slots: make(chan struct{}, MaxHandlers), waiting: map[uint64]chan Message{}, room: make(chan struct{}),
+		slots: make(chan struct{}, MaxHandlers), waiting: map[uint64]chan Message{}, room: make(chan struct{}), alarm: time.NewTimer(time.Hour),
 	}
+	e.alarm.Stop()
+	return e
 }
 
 // Run sends requests again when they are due, until ctx ends. It returns when
@@ -62,31 +65,34 @@ func (e *Endpoint) Run(ctx context.Context) {
 	e.mu.Lock()
 	e.running = ctx
 	e.mu.Unlock()
-	alarm := time.NewTimer(0)
-	defer alarm.Stop()
 	for ctx.Err() == nil {
 		e.mu.Lock()
 		e.peer.Tick(time.Now())
-		at, due := e.peer.Deadline()
 		ready := e.peer.Ready()
+		e.wind()
 		e.mu.Unlock()
 		e.perform(ctx, ready)
-		if due {
-			alarm.Reset(time.Until(at))
-		} else {
-			alarm.Stop()
-		}
 		select {
 		case <-ctx.Done():
 		case <-e.wake:
-		case <-alarm.C:
+		case <-e.alarm.C:
 		}
 	}
 	e.mu.Lock()
 	e.running = nil
+	e.alarm.Stop()
 	e.mu.Unlock()
 	close(e.ended)
 	e.handlers.Wait()
+}
+
+// wind sets the alarm to when the peer has something to do next. The caller holds e.mu.
+func (e *Endpoint) wind() {
+	if at, due := e.peer.Deadline(); due {
+		e.alarm.Reset(time.Until(at))
+	} else {
+		e.alarm.Stop()
+	}
 }
 
 // Deliver takes a datagram from the other side; it does not block. What is
@@ -100,6 +106,7 @@ func (e *Endpoint) Deliver(datagram []byte) {
 	}
 	err := e.peer.Input(datagram)
 	ready := e.peer.Ready()
+	e.wind() // an answer leaves nothing to be sent again
 	e.mu.Unlock()
 	if err != nil {
 		e.cfg.Log.Debug("control packet dropped", "err", err)

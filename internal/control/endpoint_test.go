@@ -135,6 +135,20 @@ func TestEachRequestIsServedOnce(t *testing.T) {
 	}
 }
 
+// TestAlarm: when all is answered, no timer runs.
+func TestAlarm(t *testing.T) {
+	echo := func(context.Context, Message) (any, error) { return nil, nil }
+	connect(t, wire.Impairment{}, echo, echo, func(t *testing.T, p *pair) {
+		if err := p.d.Ask(context.Background(), KindHeartbeat, struct{}{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Millisecond) // virtual: before anything would be sent again
+		if p.d.alarm.Stop() || p.g.alarm.Stop() {
+			t.Error("an alarm is set, and nothing is to be done")
+		}
+	})
+}
+
 func TestAskEnds(t *testing.T) {
 	never := func(ctx context.Context, _ Message) (any, error) { <-ctx.Done(); return nil, ctx.Err() }
 	connect(t, wire.Impairment{}, never, never, func(t *testing.T, p *pair) {
