@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,41 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
+
+// Of a node's batches the last one is that which it got last, also after a restart, and if it was another node's and has a lower number: the switch tells of it.
+func TestRestore_LastBatch(t *testing.T) {
+	inLogged(t, func(s *small) {
+		wants := func(n *testNode, want int) []uint32 {
+			t.Helper()
+			all, err := n.wantsBatches(1, want)
+			if err != nil || len(all) != want {
+				t.Fatalf("batches %v, %v", all, err)
+			}
+			return all
+		}
+		former := wants(s.c, 1)[0]
+		wants(s.a, 1)
+		if err := s.gk.do(t.Context(), func() {
+			c := s.gk.ctl
+			n := c.nodes[s.c.address]
+			c.change(nil, c.unwantBatches(n))
+			c.freeBatches(n)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		all := wants(s.a, 2)
+		if all[1] != former || all[0] < former {
+			t.Fatalf("batches %v: want %d last", all, former)
+		}
+		s.restart()
+		if n := s.snapshot().Counters.Reconciled; n != 0 {
+			t.Errorf("%d entries were repaired", n)
+		}
+		if again := wants(s.a, 2); !slices.Equal(again, all) {
+			t.Errorf("batches %v, before %v", again, all)
+		}
+	})
+}
 
 // A Gatekeeper that is started again finds the switch as it should be, knows the
 // blades and nodes, and releases what is unfinished.
