@@ -33,6 +33,9 @@ type audit struct {
 // auditPauses are those before the node looks once more: the first one gathers the calls to a node that has gone. They grow as long as it finds nothing.
 var auditPauses = pace.Pauses{First: time.Second, Most: time.Minute}
 
+// outPauses are those between two looks at whether calls are still out, which may be so for hours.
+var outPauses = pace.Pauses{First: heardAgain, Most: 5 * time.Second}
+
 // mayHaveBrought reports whether a call may have handed regions over to this node though its answer, or that to a question about it, says otherwise.
 func mayHaveBrought(m *rpcpacket.Message, asked bool) bool {
 	return m.Type == rpcpacket.Exception && m.Code == Unavailable && (asked || m.Flags&rpcpacket.FlagUnbegun == 0)
@@ -94,10 +97,11 @@ func (n *Node) findUnheard(ctx context.Context) (found int, err error) {
 	for _, a := range h.Regions {
 		left[a.As16()] = true
 	}
-	out := n.out.all()
+	out, pause := n.out.all(), time.Duration(0)
 	for n.explained(left); len(left) > 0 && slices.ContainsFunc(out, n.out.isOut); {
+		pause = outPauses.Next(pause)
 		select {
-		case <-time.After(heardAgain):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}
