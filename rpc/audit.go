@@ -21,7 +21,8 @@ import (
 //	node ◀── regions ──────────────┘
 //	     calls that are out now come to their ends ─▶ what is not in the account is freed
 //
-// What one of those calls has brought is in the account when it is over (regions.come).
+// What one of those calls has brought is in the account when it is over (regions.come). A callee that has no room to keep an answer of policy none looks, too,
+// when it is asked for that: the answer may not have passed.
 
 // audit is when the node looks for such results.
 type audit struct {

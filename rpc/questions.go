@@ -341,6 +341,7 @@ func (n *Node) answerVolatile(from netip.AddrPort, m *rpcpacket.Message, a direc
 	case direct.Gone:
 		n.ports.refuse(from, m, Unavailable, "the node has been restarted since, the call may have run before")
 	case direct.Lost:
+		n.audit.want(n)
 		n.ports.refuse(from, m, Unavailable, "the call has run, its answer is no longer kept")
 	case direct.Duplicate:
 		n.stats.duplicates.Add(1)

@@ -58,6 +58,7 @@ func (n *Node) receiveVolatile(r *reader, i int, from netip.AddrPort, m *rpcpack
 	case direct.Gone:
 		n.ports.refuse(from, m, Unavailable, "the node has been restarted since, the call may have run before")
 	case direct.Lost:
+		n.audit.want(n)
 		n.ports.refuse(from, m, Unavailable, "the call has run, its answer is no longer kept")
 	case direct.Foreign:
 		n.stats.countForeign(from.Addr())

@@ -291,3 +291,54 @@ func TestUnreadableResults(t *testing.T) {
 		}
 	})
 }
+
+// TestUnkeptResults: a callee has no room to keep an answer with a region which has not passed the switch. The region is freed when the call is asked about again.
+func TestUnkeptResults(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		j, err := r.Joiner("s2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := rpc.Join(join.NewContext(r.Context(), j), rpc.WithName("giver"), rpc.WithLimits(rpc.Limits{ReplyBytes: 1}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var runs atomic.Int64
+		begun, ends := make(chan struct{}), make(chan struct{})
+		if err := n.Export(r.Context(), "Giver", arrays.NewArraysProcessor(giver{handle: func(ctx context.Context) (dsm.Pointer, error) {
+			if runs.Add(1) == 1 { // whose answer takes the place of the other one's
+				close(begun)
+				<-ends
+				return dsm.Pointer{}, nil
+			}
+			p, err := fresh(ctx)
+			r.Host("s2").Impair(wire.Impairment{Loss: 1}, wire.Impairment{})
+			return p, err
+		}})); err != nil {
+			t.Fatal(err)
+		}
+		first := make(chan error, 1)
+		go func() {
+			_, err := getBy(r.Context(), r.client, rpc.PolicyNone)
+			first <- err
+		}()
+		<-begun
+		second := make(chan error, 1)
+		go func() {
+			_, err := getBy(r.Context(), r.client, rpc.PolicyNone)
+			second <- err
+		}()
+		<-time.After(100 * time.Millisecond) // virtual
+		close(ends)
+		<-time.After(100 * time.Millisecond) // virtual
+		r.Host("s2").Impair(wire.Impairment{}, wire.Impairment{})
+		if err := <-first; err != nil {
+			r.Error(err)
+		}
+		if err := <-second; fault.CodeOf(err) != fault.Unavailable {
+			r.Errorf("the answer is kept: %v", err)
+		}
+		<-time.After(10 * time.Second) // virtual
+		r.regions(0)
+	})
+}
