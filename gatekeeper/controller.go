@@ -85,7 +85,7 @@ type output struct {
 func newController(cfg Config) *controller {
 	c := &controller{
 		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, logger: cfg.Logger, ports: map[uint16]*port{}, population: newPopulation(&cfg), journal: journal{on: cfg.Store != nil},
-		services: catalog{}, tables: tables{base{}, cfg.DSMPrefix, cfg.MAC}, hand: newHand(), endings: map[netip.Addr]*ending{},
+		services: catalog{}, tables: tables{base{}, cfg.DSMPrefix, cfg.MAC}, endings: map[netip.Addr]*ending{},
 		owners: newOwners(),
 	}
 	c.leases = newLeases(c.takeIncarnation, c.rowOfAddr, func() time.Time { return c.now })

@@ -2,7 +2,6 @@ package gatekeeper
 
 import (
 	"encoding/binary"
-	"maps"
 	"slices"
 	"time"
 
@@ -242,22 +241,21 @@ var handPauses = pace.Pauses{First: 100 * time.Millisecond, Most: time.Second}
 // hand is what the Gatekeeper does to registers. It is pure: it hands out packets and takes packets.
 type hand struct {
 	election uint64
-	tag      uint32 // of the last operation
-	out      map[uint32]*handOut
-	jobs     []handJob // those that may have a next operation, in turns
-	first    handJob   // if there is one, only its operations are done
-	stale    bool      // another Gatekeeper has the switch
+	tag      uint32     // of the last operation
+	out      []*handOut // by tag, the oldest first
+	jobs     []handJob  // those that may have a next operation, in turns
+	first    handJob    // if there is one, only its operations are done
+	stale    bool       // another Gatekeeper has the switch
 }
 
 // handOut is an operation that is out.
 type handOut struct {
 	handOp
+	tag   uint32
 	job   handJob
 	pause time.Duration // until it is sent again
 	again time.Time     // when it is
 }
-
-func newHand() hand { return hand{out: map[uint32]*handOut{}} }
 
 // lead begins to act under an election id.
 func (h *hand) lead(election uint64) { h.election, h.stale = election, false }
@@ -271,16 +269,16 @@ func (h *hand) begin(j handJob) {
 
 // probe has the switch answer, out of turn, unless it is to already: the answer comes behind all packets that the switch held before it was asked.
 func (h *hand) probe() {
-	if !slices.ContainsFunc(slices.Collect(maps.Values(h.out)), func(o *handOut) bool { return o.job == probing{} }) {
+	if !slices.ContainsFunc(h.out, func(o *handOut) bool { return o.job == probing{} }) {
 		h.tag++
-		h.out[h.tag] = &handOut{handOp: handOp{kind: handReadWords}, job: probing{}}
+		h.out = append(h.out, &handOut{handOp: handOp{kind: handReadWords}, tag: h.tag, job: probing{}})
 	}
 }
 
 // end gives a job up.
 func (h *hand) end(j handJob) {
 	h.jobs = slices.DeleteFunc(h.jobs, func(o handJob) bool { return o == j })
-	maps.DeleteFunc(h.out, func(_ uint32, o *handOut) bool { return o.job == j })
+	h.out = slices.DeleteFunc(h.out, func(o *handOut) bool { return o.job == j })
 }
 
 // send returns what is to be sent now.
@@ -288,11 +286,11 @@ func (h *hand) send(now time.Time) (frames [][]byte) {
 	if h.stale {
 		return nil
 	}
-	for _, tag := range slices.Sorted(maps.Keys(h.out)) {
-		if o := h.out[tag]; !now.Before(o.again) && h.may(o.job) {
+	for _, o := range h.out {
+		if !now.Before(o.again) && h.may(o.job) {
 			o.pause = handPauses.Next(o.pause)
 			o.again = now.Add(o.pause)
-			frames = append(frames, o.frame(h.election, tag))
+			frames = append(frames, o.frame(h.election, o.tag))
 		}
 	}
 	for len(h.jobs) > 0 && (len(h.out) < handWindow || h.first != nil) {
@@ -310,7 +308,7 @@ func (h *hand) send(now time.Time) (frames [][]byte) {
 		}
 		h.jobs = append(h.jobs, j)
 		h.tag++
-		h.out[h.tag] = &handOut{o, j, handPauses.First, now.Add(handPauses.First)}
+		h.out = append(h.out, &handOut{o, h.tag, j, handPauses.First, now.Add(handPauses.First)})
 		frames = append(frames, o.frame(h.election, h.tag))
 	}
 	return frames
@@ -322,15 +320,19 @@ func (h *hand) take(b []byte) (handJob, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := h.out[tag]
+	i, known := slices.BinarySearchFunc(h.out, tag, func(o *handOut, tag uint32) int { return int(int32(o.tag - tag)) }) //nolint:gosec // tags begin anew
+	if !known {
+		return nil, nil
+	}
+	o := h.out[i]
 	switch {
-	case o == nil || !h.may(o.job):
+	case !h.may(o.job):
 		return nil, nil
 	case a.outcome == handStale:
 		h.stale = true
 		return nil, nil
 	}
-	delete(h.out, tag)
+	h.out = slices.Delete(h.out, i, i+1)
 	o.job.took(o.handOp, &a)
 	return o.job, nil
 }

@@ -57,7 +57,7 @@ func TestHand_Lossy(t *testing.T) {
 		sw.Do(&rights.Operation{Op: rights.SetSlot, First: 16 + i, Slot: rights.Slot{Number: 7, State: rights.Open, Slots: 1, Caller: 1, Callee: rights.Row(i + 1)}})
 	}
 	rnd := rand.New(rand.NewSource(1))
-	h, now := newHand(), time.Unix(0, 0)
+	h, now := hand{}, time.Unix(0, 0)
 	h.lead(9)
 	one := reading{blocks: []uint32{1, 2}, batches: []uint32{1, 2, 3, 4, 5, 6}}.begun()
 	other := reading{blocks: []uint32{1}, batches: []uint32{5}}.begun()
@@ -111,7 +111,7 @@ func TestHand_Lossy(t *testing.T) {
 // TestHand_Stale: one whose place another Gatekeeper has taken does nothing any more.
 func TestHand_Stale(t *testing.T) {
 	sw := rights.New(rights.Rack)
-	h, now := newHand(), time.Unix(0, 0)
+	h, now := hand{}, time.Unix(0, 0)
 	h.lead(9)
 	sw.Do(&rights.Operation{Op: rights.ReadWords, Election: 10})
 	r := reading{batches: []uint32{1}}.begun()
@@ -137,7 +137,7 @@ func TestHand_Stale(t *testing.T) {
 // TestHand_End: answers to a job that was given up are nobody's.
 func TestHand_End(t *testing.T) {
 	sw := rights.New(rights.Rack)
-	h := newHand()
+	h := hand{}
 	r := reading{blocks: []uint32{1, 2}}.begun()
 	h.begin(&r)
 	sent := h.send(time.Unix(0, 0))
