@@ -38,7 +38,7 @@ type controller struct {
 	hand                     hand                   // what is done to these
 	endings                  map[netip.Addr]*ending // of nodes that have a row
 	slotGathers, wordGathers gathers                // whole readings for nodes
-	looks                    looks                  // of nodes, at what they own
+	listings                 listings               // of what nodes own, for these
 	surveys                  surveys                // for people
 	lookings                 []*looking             // that are under way
 	rebuild                  *rebuild               // of the registers, that is under way
@@ -353,7 +353,7 @@ func (c *controller) tick() {
 	}
 	c.tickEndings()
 	c.tickSurvey()
-	c.tickLooks()
+	c.tickListings()
 	c.tickRebuild()
 	c.goOnLeases()
 	c.act(c.fleet.Tick(c.now))
@@ -389,7 +389,7 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 		}
 	}
 	c.surveyDue(earliest)
-	c.looks.looksDue(earliest)
+	c.listings.due(earliest)
 	if r := c.rebuild; r != nil && c.connected && !r.due.IsZero() {
 		earliest(r.due)
 	}

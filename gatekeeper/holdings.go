@@ -32,7 +32,7 @@ func (p *population) basesOf(ids []dsmpacket.RegionID) (all []netip.Addr) {
 // the second reading of slots: the node will hear of it.
 //
 // A node that runs may ask what it owns now (section 5). It knows its slots, so the first stage falls away. Any program may ask as often as it likes:
-// those who have asked within lookEvery are read for together.
+// those who have asked within listEvery are read for together.
 type holding struct {
 	reading // of the first stage
 	node    *node
@@ -58,11 +58,11 @@ const (
 	holdRead
 )
 
-// lookEvery is how long it is from one reading of what nodes own now to the next.
-const lookEvery = time.Second
+// listEvery is how long it is from one reading of what nodes own now to the next.
+const listEvery = time.Second
 
-// looks are the nodes that have asked what they own now, and that wait for the next reading.
-type looks struct {
+// listings are the nodes that have asked what they own now, and that wait for the next reading.
+type listings struct {
 	waits []*holding
 	next  time.Time // when that may begin
 }
@@ -72,26 +72,26 @@ func (c *controller) hold(n *node, now bool, p *port, m control.Message) {
 	if n.held == nil || n.held.stage == holdRead {
 		n.held = &holding{node: n, now: now}
 		if now {
-			c.looks.waits, c.timers = append(c.looks.waits, n.held), true
+			c.listings.waits, c.timers = append(c.listings.waits, n.held), true
 		} else {
 			c.holdAnew(n.held)
 		}
 	}
 	n.held.waits = append(n.held.waits, waiting{p, m})
 	if now {
-		c.tickLooks()
+		c.tickListings()
 	} else {
 		c.goOnHolding(n.held)
 	}
 }
 
-// tickLooks begins to read what those nodes own that have asked, if it is time.
-func (c *controller) tickLooks() {
-	if len(c.looks.waits) == 0 || c.now.Before(c.looks.next) {
+// tickListings begins to read what those nodes own that have asked, if it is time.
+func (c *controller) tickListings() {
+	if len(c.listings.waits) == 0 || c.now.Before(c.listings.next) {
 		return
 	}
-	all := c.looks.waits
-	c.looks = looks{next: c.now.Add(lookEvery)}
+	all := c.listings.waits
+	c.listings = listings{next: c.now.Add(listEvery)}
 	for _, h := range all {
 		if h.node.held == h {
 			c.holdAnew(h)
@@ -100,8 +100,8 @@ func (c *controller) tickLooks() {
 	}
 }
 
-// looksDue says when that is.
-func (l *looks) looksDue(earliest func(time.Time)) {
+// due says when that is.
+func (l *listings) due(earliest func(time.Time)) {
 	if len(l.waits) > 0 {
 		earliest(l.next)
 	}

@@ -174,7 +174,7 @@ func TestHoldings_Now(t *testing.T) {
 			for _, p := range want {
 				all.Regions = append(all.Regions, p.Addr())
 			}
-			s.lives(lookEvery)
+			s.lives(listEvery)
 			if h := s.a.asksHoldings(true); !reflect.DeepEqual(h, all) {
 				t.Errorf("%s: the node owns %+v, want %+v", what, h, all)
 			}
@@ -188,7 +188,7 @@ func TestHoldings_Now(t *testing.T) {
 		call := s.b.arrives("a call", 1)[0]
 		s.b.answers(s.a, &call, brought)
 		owns("an answer has brought a region", kept, brought, coming)
-		s.lives(lookEvery)
+		s.lives(listEvery)
 		var p control.HoldingsPage
 		if err := s.a.ask(control.KindHoldings, control.HoldingsQuery{Node: s.a.address, Incarnation: s.a.incarnation, Now: true}, &p); err != nil || len(p.Regions) != 3 {
 			t.Errorf("%v: %+v", err, p)
@@ -221,7 +221,7 @@ func TestHoldings_Together(t *testing.T) {
 		if n := read() - was; n != 0 || one == 0 {
 			t.Errorf("%d operations before it is time, and %d for one node", n, one)
 		}
-		pass(lookEvery)
+		pass(listEvery)
 		for i, n := range all {
 			replies := n.converse()
 			if want := 1 + len(all[i:])/len(all); len(replies) != want {
