@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,7 +50,8 @@ type reporting struct {
 	export export
 	method rpcpacket.Method
 	calls  uint64
-	heard  []heard
+	hears  sync.Mutex
+	heard  []heard // guarded by hears
 }
 
 type heard struct {
@@ -66,6 +68,8 @@ func newReporting(t *testing.T) *reporting {
 	r.export.offer.Store(&offer{methods: map[rpcpacket.Method]*served{r.method: {name: "m"}}})
 	r.life, r.log, r.room = newLifetime("node"), slog.New(slog.DiscardHandler), func(*control.NodeCalls) {}
 	r.tells = func(_ context.Context, c control.NodeCalls) error {
+		r.hears.Lock()
+		defer r.hears.Unlock()
 		r.heard = append(r.heard, heard{r.pulse.now(), c})
 		return nil
 	}
@@ -92,10 +96,12 @@ func (r *reporting) begin() (id control.ExecutionID, end func(code fault.Code)) 
 
 // pass lets time pass, and returns what was heard meanwhile.
 func (r *reporting) pass(d time.Duration) (all []heard) {
-	before := len(r.heard)
 	<-time.After(d) // virtual
 	synctest.Wait()
-	return r.heard[before:]
+	r.hears.Lock()
+	defer r.hears.Unlock()
+	all, r.heard = r.heard, nil
+	return all
 }
 
 // People see within 100 ms that a call is under way, unless it is over soon, and within 100 ms that it is not any more. The node does not
