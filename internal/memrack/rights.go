@@ -121,7 +121,11 @@ func (j *Rights) judge(src, dst netip.Addr, h *dsmpacket.Header) rights.Verdict 
 	}
 	p.Source, p.To, p.Machine, p.Region = rights.Source{Address: src}, dst, at.Machine(), regionOf(at)
 	row := rowOf(node)
-	j.model.Controls[rights.Control{Row: row, Machine: p.Machine, Batch: at.ID().Batch()}] = !j.rules[row]
+	if rule := (rights.Control{Row: row, Machine: p.Machine, Batch: at.ID().Batch()}); j.rules[row] {
+		delete(j.model.Controls, rule)
+	} else {
+		j.model.Controls[rule] = true
+	}
 	j.model.Routes[node] = rights.Route{Row: row}
 	j.model.Identities[p.Source] = rights.Identity{Kind: kind, Row: row, Incarnation: p.Incarnation}
 	return j.model.Judge(&p)
