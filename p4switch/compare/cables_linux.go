@@ -10,12 +10,12 @@ import (
 	"runtime"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/bifrost-rack/bifrost/p4switch/datapath"
 	"github.com/bifrost-rack/bifrost/p4switch/shared/privilege"
 	"github.com/bifrost-rack/bifrost/p4switch/softswitch/afpacket"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
@@ -108,23 +108,30 @@ func Veth(t *testing.T, near, far string) {
 	}
 }
 
-// WithoutOffload has the kernel write checksums, and cut super-packets, before an interface gets them.
-func WithoutOffload(t *testing.T, name string) {
+// Feature switches features of an interface on or off, by their names for ethtool.
+func Feature(t *testing.T, iface string, on bool, names ...string) {
 	t.Helper()
-	value := struct{ cmd, data uint32 }{unix.ETHTOOL_STXCSUM, 0}
-	req := struct {
-		name  [unix.IFNAMSIZ]byte
-		value unsafe.Pointer
-		_     [16]byte
-	}{value: unsafe.Pointer(&value)}
-	copy(req.name[:], name)
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	family, err := netlink.GenlFamilyGet(unix.ETHTOOL_GENL_NAME)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = unix.Close(fd) }()
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
-		t.Fatalf("offload of %s: %v", name, errno)
+	req := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_ACK)
+	req.AddData(&nl.Genlmsg{Command: unix.ETHTOOL_MSG_FEATURES_SET, Version: unix.ETHTOOL_GENL_VERSION})
+	device := nl.NewRtAttr(unix.ETHTOOL_A_FEATURES_HEADER|unix.NLA_F_NESTED, nil)
+	device.AddRtAttr(unix.ETHTOOL_A_HEADER_DEV_NAME, nl.ZeroTerminated(iface))
+	wanted := nl.NewRtAttr(unix.ETHTOOL_A_FEATURES_WANTED|unix.NLA_F_NESTED, nil)
+	bits := wanted.AddRtAttr(unix.ETHTOOL_A_BITSET_BITS|unix.NLA_F_NESTED, nil)
+	for _, name := range names {
+		bit := bits.AddRtAttr(unix.ETHTOOL_A_BITSET_BITS_BIT|unix.NLA_F_NESTED, nil)
+		bit.AddRtAttr(unix.ETHTOOL_A_BITSET_BIT_NAME, nl.ZeroTerminated(name))
+		if on {
+			bit.AddRtAttr(unix.ETHTOOL_A_BITSET_BIT_VALUE, nil)
+		}
+	}
+	req.AddData(device)
+	req.AddData(wanted)
+	if _, err := req.Execute(unix.NETLINK_GENERIC, 0); err != nil {
+		t.Fatalf("%s: features %v: %v", iface, names, err)
 	}
 }
 

@@ -53,7 +53,8 @@
 // TCP super-packets pass whole. A super-packet of which the program has parsed
 // more than its transport header is dropped and counted, since that part of the
 // other segments would not be judged; so UDP super-packets of calls and memory
-// requests are dropped.
+// requests are dropped. So is one that is a list of packets with headers of their own,
+// which a device makes with ethtool -K DEV rx-gro-list on.
 //
 // A checksum that the sender has left to the card is written by the kernel when the
 // packet leaves or arrives, wherever the sender has said. The packet passes if that

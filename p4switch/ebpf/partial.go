@@ -41,15 +41,20 @@ const noSum = 1 << 20
 // stub has none of the user's program in it, whose licence is the user's affair.
 const stubLicense = "Dual MIT/GPL"
 
-// partial is CHECKSUM_PARTIAL (linux/skbuff.h).
-const partial = 3
+// partial is CHECKSUM_PARTIAL, listOfPackets SKB_GSO_FRAGLIST (linux/skbuff.h).
+const (
+	partial       = 3
+	listOfPackets = 1 << 18
+)
 
 // skbLayout is where the stub finds things in the running kernel.
 type skbLayout struct {
-	cast            int64 // BTF id of bpf_cast_to_kern_ctx
+	cast, view      int64 // BTF ids of bpf_cast_to_kern_ctx and bpf_rdonly_cast
+	shared          int32 // BTF id of struct skb_shared_info
 	summed, mask    int32 // the byte of ip_summed, and its bits in it
 	shift           int
-	head, data      int16
+	head, data, end int16
+	gsoType         int16 // in skb_shared_info
 	csumStart, csum int16
 }
 
@@ -62,26 +67,36 @@ var layoutOfSkb = sync.OnceValues(func() (*skbLayout, error) {
 	if err != nil {
 		return nil, errors.Join(errNoBTF, err)
 	}
-	var cast *btf.Func
-	var skb *btf.Struct
-	if err := errors.Join(spec.TypeByName("bpf_cast_to_kern_ctx", &cast), spec.TypeByName("sk_buff", &skb)); err != nil {
-		return nil, errors.Join(errNoBTF, err)
-	}
-	id, err := spec.TypeID(cast)
+	var cast, view *btf.Func
+	var skb, shared *btf.Struct
+	err = errors.Join(
+		spec.TypeByName("bpf_cast_to_kern_ctx", &cast), spec.TypeByName("bpf_rdonly_cast", &view),
+		spec.TypeByName("sk_buff", &skb), spec.TypeByName("skb_shared_info", &shared))
 	if err != nil {
 		return nil, errors.Join(errNoBTF, err)
 	}
-	at := map[string]btf.Bits{}
+	var ids [3]btf.TypeID
+	for i, t := range []btf.Type{cast, view, shared} {
+		if ids[i], err = spec.TypeID(t); err != nil {
+			return nil, errors.Join(errNoBTF, err)
+		}
+	}
+	at, super := map[string]btf.Bits{}, map[string]btf.Bits{}
 	membersOf(skb.Members, 0, at)
-	for _, name := range []string{"ip_summed", "head", "data", "csum_start", "csum_offset"} {
+	membersOf(shared.Members, 0, super)
+	for _, name := range []string{"ip_summed", "head", "data", "end", "csum_start", "csum_offset"} {
 		if _, ok := at[name]; !ok {
 			return nil, fmt.Errorf("%w: sk_buff has no %s", errNoBTF, name)
 		}
 	}
+	if _, ok := super["gso_type"]; !ok {
+		return nil, fmt.Errorf("%w: skb_shared_info has no gso_type", errNoBTF)
+	}
 	shift := int(at["ip_summed"] % 8)
 	return &skbLayout{
-		cast: int64(id), summed: int32(at["ip_summed"] / 8), mask: 3 << shift, shift: shift,
-		head: int16(at["head"] / 8), data: int16(at["data"] / 8),
+		cast: int64(ids[0]), view: int64(ids[1]), shared: int32(ids[2]),
+		summed: int32(at["ip_summed"] / 8), mask: 3 << shift, shift: shift,
+		head: int16(at["head"] / 8), data: int16(at["data"] / 8), end: int16(at["end"] / 8), gsoType: int16(super["gso_type"] / 8),
 		csumStart: int16(at["csum_start"] / 8), csum: int16(at["csum_offset"] / 8),
 	}, nil
 })
@@ -104,13 +119,28 @@ func membersOf(ms []btf.Member, from btf.Bits, at map[string]btf.Bits) {
 
 // stub generates the program that is attached to a port's interface: it notes the
 // port's number and what checksum is still to be written, and runs the main program.
+//
+// A super-packet may be a list of packets, each with headers of its own (rx-gro-list of ethtool). The kernel changes the program's
+// addresses and ports in all of them, and nothing else. So it gets a checksum that is still to be written where none is, and is dropped.
 func stub(port uint32, programs fder, l *skbLayout) asm.Instructions {
-	const skb = asm.R0
+	const skb = asm.R7
+	kernel := func(id int64) asm.Instruction {
+		return asm.Instruction{OpCode: asm.OpCode(asm.JumpClass).SetJumpOp(asm.Call), Src: asm.PseudoKfuncCall, Constant: id}
+	}
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
-		{OpCode: asm.OpCode(asm.JumpClass).SetJumpOp(asm.Call), Src: asm.PseudoKfuncCall, Constant: l.cast},
+		kernel(l.cast),
+		asm.Mov.Reg(skb, asm.R0),
 		asm.StoreImm(asm.R6, cbPort, int64(port), asm.Word),
-		asm.Mov.Imm(asm.R2, 0),
+		asm.LoadMem(asm.R1, asm.R6, ctxGSOSize, asm.Word),
+		asm.JEq.Imm(asm.R1, 0, "packet"),
+		asm.LoadMem(asm.R1, skb, l.head, asm.DWord), asm.LoadMem(asm.R2, skb, l.end, asm.Word), asm.Add.Reg(asm.R1, asm.R2),
+		asm.Mov.Imm(asm.R2, l.shared),
+		kernel(l.view),
+		asm.LoadMem(asm.R1, asm.R0, l.gsoType, asm.Word),
+		asm.Mov.Imm(asm.R2, noSum+1), // beyond any frame
+		asm.And.Imm(asm.R1, listOfPackets), asm.JNE.Imm(asm.R1, 0, "nowhere"),
+		asm.Mov.Imm(asm.R2, 0).WithSymbol("packet"),
 		asm.LoadMem(asm.R1, skb, int16(l.summed), asm.Byte),
 		asm.And.Imm(asm.R1, l.mask),
 		asm.JNE.Imm(asm.R1, partial<<l.shift, "written"),
@@ -122,7 +152,7 @@ func stub(port uint32, programs fder, l *skbLayout) asm.Instructions {
 		asm.Mov.Reg(asm.R2, asm.R2).WithSymbol("inside"),
 		asm.StoreMem(asm.R6, cbSumFrom, asm.R2, asm.Word),
 		asm.LoadMem(asm.R1, skb, l.csum, asm.Half), asm.Add.Reg(asm.R2, asm.R1),
-		asm.Add.Imm(asm.R2, 1),
+		asm.Add.Imm(asm.R2, 1).WithSymbol("nowhere"),
 		asm.StoreMem(asm.R6, cbSum, asm.R2, asm.Word).WithSymbol("written"),
 		asm.Mov.Reg(asm.R1, asm.R6),
 		asm.LoadMapPtr(asm.R2, programs.FD()),
