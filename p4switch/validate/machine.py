@@ -212,13 +212,15 @@ SIZE = {0x00: 4, 0x08: 2, 0x10: 1, 0x18: 8}
 class Machine:
     """A listing (p4switch/ebpf/validated_test.go), and what the tables may say."""
 
-    def __init__(self, listing, tables, solver, pulse):
+    def __init__(self, listing, tables, solver, patience, pulse):
         self.code = decode(base64.b64decode(listing["code"]))
         self.maps = {m["fd"]: m for m in listing["maps"]}
         self.tables = tables  # facts(table, key) of entries
         self.key_at, self.entry_at = listing["key"], listing["entry"]
         self.messages = listing["messages"] or []
         self.solver = solver
+        self.patience = patience  # what a solver may spend on a question that the first one has given up
+        self.answered = solver    # the solver that has answered the last question
         self.pulse = pulse   # is called before each question to the solver; what it raises ends the search
         self.witness = None  # a packet, and tables, that go the way so far
         self.about_length = {}
@@ -234,9 +236,18 @@ class Machine:
     # ---- ways on
 
     def ask(self):
-        """What the solver says of all that it has been told."""
+        """What the solver says of all that it has been told.
+
+        It was told step by step, and so does not replace what is equal to something else. Of what it gives up another one is told all at once.
+        """
         self.pulse()
-        return self.solver.check()
+        self.answered, answer = self.solver, self.solver.check()
+        if answer == z3.unknown:
+            self.answered = z3.SimpleSolver()
+            self.answered.set("rlimit", self.patience)
+            self.answered.add(self.solver.assertions())
+            answer = self.answered.check()
+        return answer
 
     @contextlib.contextmanager
     def told(self, *facts):
@@ -249,7 +260,7 @@ class Machine:
             self.facts.update(new)
             if self.witness is None or not all(self.holds(f) for f in new.values()):
                 answer = self.ask()
-                self.witness = self.solver.model() if answer == z3.sat else None
+                self.witness = self.answered.model() if answer == z3.sat else None
                 yield answer != z3.unsat
             else:
                 yield True
@@ -326,7 +337,7 @@ class Machine:
             while (answer := self.ask()) != z3.unsat:
                 if answer == z3.unknown:
                     raise GivenUp("the solver does not know")
-                v = self.solver.model().eval(e, model_completion=True).as_long()
+                v = self.answered.model().eval(e, model_completion=True).as_long()
                 if len(found) == most:
                     raise GivenUp("an address of which there are too many")
                 found.append(v)

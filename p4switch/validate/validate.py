@@ -24,6 +24,7 @@ from machine import DROP, DROP_PORT, INDEX, LEN, LONGEST, PORT, REDIRECT, GivenU
 from model import Model
 
 PATIENCE = 3_000_000  # what the solver may spend on a question: some seconds, in units that do not depend on the machine
+HASTE = 100_000       # what it may spend at first
 VAIN = 16             # after so many rounds of few ways that come to no other side of a branch, all ways are looked at
 EVERY = 10            # seconds of CPU between two lines that say how far it has come
 PACKETS, TESTED = 2000, 1500  # how many packets of ways that are given up a report has, and how long they are at most
@@ -40,13 +41,13 @@ class Comparison:
         self.began = time.process_time()
         self.until, self.next, self.progress = self.began + seconds, self.began + EVERY, progress
         self.solver = z3.SimpleSolver()
-        self.solver.set("rlimit", patience)
+        self.solver.set("rlimit", min(HASTE, patience))
         self.program = listing["program"]
         source = json.load(open(self.program, encoding="utf-8"))
         self.model = Model(source, listing)
-        self.machine = Machine(listing, self.model, self.solver, self.pulse)
+        self.machine = Machine(listing, self.model, self.solver, patience, self.pulse)
         self.model.machine = self.machine
-        self.proved, self.wrong = 0, []
+        self.proved, self.wrong = 0, ""  # and why the code is wrong: the search ends with the way that shows it
         self.given_up = collections.Counter()
         self.known = set()    # the ways of which a verdict is known, while few ways are gone
         self.sides = set()    # of branches, on ways that are proved
@@ -65,7 +66,7 @@ class Comparison:
                   f"{len(self.sides)} sides of branches; {now - self.began:.0f} s", file=self.progress, flush=True)
 
     def run(self):
-        """Looks at ways until the time is over."""
+        """Looks at ways until the time is over, or one is refuted."""
         self.solver.add(z3.ULE(LEN, LONGEST), PORT != DROP_PORT)
         try:
             vain = 0
@@ -79,7 +80,7 @@ class Comparison:
         except Over:
             pass
         except (Refuted, Wrong) as e:
-            self.wrong.append(e)
+            self.wrong = str(e)
 
     def look(self, covering):
         """Looks at a few ways, or at all of which no verdict is known."""
@@ -128,7 +129,7 @@ class Comparison:
 
     def report(self):
         """What was found, for those who make tables of it."""
-        return {"proved": self.proved, "given_up": dict(self.given_up.most_common()), "few": self.few, "whole": self.whole, "wrong": [str(e) for e in self.wrong],
+        return {"proved": self.proved, "given_up": dict(self.given_up.most_common()), "few": self.few, "whole": self.whole, "wrong": self.wrong,
                 "ran": len(self.machine.ran), "code": sum(i is not None for i in self.machine.code), "sides": len(self.sides), "all_sides": len(self.machine.taken),
                 "seconds": round(time.process_time() - self.began, 1), "packets": self.packets}
 
@@ -155,7 +156,7 @@ class Comparison:
                     return
             if found == z3.unknown:
                 raise GivenUp("the solver does not know")
-            m = self.solver.model()
+            m = self.machine.answered.model()
             bad = [what for what, c in unclear if not z3.is_true(m.eval(c, model_completion=True))]
             raise Refuted(m, state, end, bad)
         finally:
@@ -255,15 +256,16 @@ def validate(file, a):
         c = Comparison(listing, a.seconds, a.patience, sys.stderr)
     except symbolic.Unsupported as e:
         print(f"{name}: none of its ways is looked at: {e}, of which the model knows nothing")
-        return {"proved": 0, "given_up": {}, "unknown": str(e), "wrong": [], "packets": []}
+        return {"proved": 0, "given_up": {}, "unknown": str(e), "wrong": "", "packets": []}
     c.run()
     r = c.report()
-    print(f"{name}: {c.proved} of {c.proved + c.given_up.total()} ways are proved{'' if c.whole else ', and the time was over before the last one'}; "
+    end = "" if c.whole else ", and the next one is refuted" if c.wrong else ", and the time was over before the last one"
+    print(f"{name}: {c.proved} of {c.proved + c.given_up.total()} ways are proved{end}; "
           f"{r['sides']} of {r['all_sides']} sides of branches are on them; {r['ran']} of {r['code']} instructions were run; {r['seconds']} s of CPU")
     for why, n in c.given_up.most_common():
         print(f"    {n} given up: {why}")
-    for e in c.wrong:
-        print(f"  WRONG: {e}")
+    if c.wrong:
+        print(f"  WRONG: {c.wrong}")
     return r
 
 
