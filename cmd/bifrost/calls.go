@@ -29,10 +29,9 @@ const stuckAfter = 10 * time.Second
 func newCallsCmd() *cobra.Command {
 	var o callsOptions
 	cmd := show(&clientOptions{}, helpText{"calls", "List the calls under way: the call graph",
-		`List the calls under way with their parents, oldest first: the call graph. The
-Gatekeeper knows calls of policy none without pointers from samples only. Exactly-once
-calls without pointers do not pass the Gatekeeper. Their callees report them, and TOLD is
-how long ago a callee has last reported the call.
+		`List the calls that have been under way for 20 ms, with their parents, oldest first: the
+call graph. No call passes the Gatekeeper. The callees report their calls within a tenth of
+a second, and TOLD is how long ago a callee has last reported the call.
 
 With --stuck, list only calls that have been under way for long (see --longer-than). WAITS
 FOR names the call that each one waits for. bifrost trace CALL shows what has become of a

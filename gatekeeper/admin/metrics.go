@@ -30,7 +30,7 @@ var (
 	descNodes     = describe("nodes", "Nodes that have joined.")
 	descServices  = describe("services", "Services that at least one node exports.")
 	descRegions   = describe("regions", "Regions that are allocated.")
-	descCalls     = describe("calls", "Calls under way, as their callees have told last.")
+	descCalls     = describe("calls", "Calls that have been under way for 20 ms, as their callees have told last.")
 	descRecorded  = describe("recorded_calls", "Calls with open slots in the switch.")
 	descCapacity  = describe("memory_capacity_bytes", "What memory blades have.", "blade")
 	descUsed      = describe("memory_used_bytes", "What of it is taken, as they last reported.", "blade")
@@ -51,7 +51,7 @@ var (
 	descPortDeny  = describe("denied_port_accesses_total", "Memory accesses of a port that the switch has denied.", "port", "blade")
 	descEnded     = describe("ended_calls_total", "Calls that have ended, by the code of their answer; ok is none. Their callees count them.", "service", "method", "code")
 	descTook      = describe("call_duration_seconds", "How long calls took, as their callees tell; of many in a short time, some.", "service", "method")
-	descOpen      = describe("open_calls", "Calls under way.", "service", "method")
+	descOpen      = describe("open_calls", "Calls that have been under way for 20 ms.", "service", "method")
 	descDropped   = describe("dropped_packets_total", "Held packets that went nowhere.", "reason")
 )
 

@@ -45,7 +45,7 @@ type Counts struct {
 	Services    int         `json:"services" doc:"Services that at least one node exports"`
 	Regions     int         `json:"regions" doc:"Regions that are allocated, those included that are just being freed"`
 	Missing     []string    `json:"missing,omitempty" doc:"Who has not answered, so that regions and recorded are not complete: memory blades, and switch"`
-	Calls       int         `json:"calls" doc:"Calls under way, as their callees have told last"`
+	Calls       int         `json:"calls" doc:"Calls that have been under way for 20 ms, as their callees have told last"`
 	Recorded    int         `json:"recorded" doc:"Calls with open slots in the switch, when somebody asked for regions or calls last"`
 	LogRecords  int         `json:"log_records" doc:"Records on the log; 0 without one"`
 	LogBytes    uint64      `json:"log_bytes" doc:"Bytes of these"`
