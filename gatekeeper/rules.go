@@ -544,8 +544,8 @@ func (p *plan) takeAnswer(failures map[int]p4rtclient.UpdateError, at int) {
 		}
 	}
 	switch {
-	case p.err != nil:
-		p.phases = nil
+	case p.err != nil: // what is to end ends all the same: whoever waits for the plan goes on as if it had
+		p.phases = slices.DeleteFunc(p.phases[1:], func(f phase) bool { return f[0].Op != p4rtclient.Delete })
 	case len(again) > 0:
 		p.fixes++
 		p.phases[0] = again

@@ -158,6 +158,34 @@ func TestBatcher_Refusal(t *testing.T) {
 	}
 }
 
+// What a plan is to end ends, also after a refusal: a node's identity must not stay since its route is refused.
+func TestBatcher_RefusedRevokes(t *testing.T) {
+	var b batcher
+	grant := phase{{Op: p4rtclient.Insert, Entry: testEntry(1, 1)}}
+	revoke := phase{{Op: p4rtclient.Delete, Entry: testEntry(2, 1)}}
+	ended := false
+	b.submit(&plan{phases: []phase{grant, grant, revoke, grant}, ordered: true, then: func(err error) { ended = err != nil }})
+	b.next()
+	if err := b.answer(&p4rtclient.BatchError{Updates: []p4rtclient.UpdateError{{Index: 0, Code: codes.ResourceExhausted, Message: "full"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.done()) > 0 || b.idle() {
+		t.Fatal("the plan has ended, and what it was to end is there")
+	}
+	if batch := b.next(); len(batch) != 1 || batch[0].Op != p4rtclient.Delete {
+		t.Fatalf("after a refusal it writes %v", batch)
+	}
+	if err := b.answer(nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range b.done() {
+		p.then(p.err)
+	}
+	if !ended || !b.idle() {
+		t.Error("the plan has not ended with its refusal")
+	}
+}
+
 // Batches stay within their bound, except for a single larger phase.
 func TestBatcher_BatchSize(t *testing.T) {
 	var b batcher
