@@ -286,8 +286,7 @@ func (c *controller) restarted(b *blade) {
 	switch {
 	case b.two():
 		c.loseCopy(b, "blade "+b.hello.Blade+" has restarted")
-	case b.memory() && !b.holds():
-	case b.memory():
+	case b.memory() && b.holds():
 		c.unserve(b)
 		b.missed = missed{}
 		c.dropReclaims(b, b.reclaims)

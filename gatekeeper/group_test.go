@@ -401,3 +401,24 @@ func TestGroup_AnyOrder(t *testing.T) {
 		}
 	})
 }
+
+// TestGroup_RestartUnanswered: a blade without a copy starts anew, and has not answered a command. Its next start is not waited for to answer that, and does not
+// fail for it.
+func TestGroup_RestartUnanswered(t *testing.T) {
+	p := newPair(t, t)
+	settle := func() {
+		for len(p.line) > 0 {
+			p.written()
+		}
+	}
+	settle()
+	p.hello(1) // its filling is given up, and it is told so
+	settle()
+	b := p.blade(1)
+	if b.holds() || len(b.commands) == 0 {
+		t.Fatalf("it holds a copy: %v, and has %d commands", b.holds(), len(b.commands))
+	}
+	if p.hello(1); len(b.commands) > 0 {
+		t.Errorf("its next start has not answered %s, which it was not asked for", b.commands[0].kind)
+	}
+}
