@@ -252,8 +252,7 @@ func (c *controller) forsakeNode(e *ending) {
 func (c *controller) forsakeNodeAt(b *blade, e *ending) {
 	f := fenceOf(e.node.logged(), true)
 	c.command(b, control.KindFence, f, func(reply control.Message) {
-		c.fenced(b, reply)
-		c.level(b, f, reply, func() { c.wakeEnding(e) })
+		c.level(b, f, reply, c.fenced(b, reply, func() { c.wakeEnding(e) }))
 	})
 }
 

@@ -301,13 +301,23 @@ func (c *controller) goOnLooking(k *looking) {
 	k.then(k.words)
 }
 
-// fenced takes a memory blade's answer to a fence. It names the regions that the blade has made for the incarnation which it was told to refuse. Of those the
+// fenced takes a memory blade's answer to a fence. The answer names the regions that the blade has made for the incarnation which it was told to refuse. Of those the
 // switch may know nothing: the answers were lost. Nobody has a right to them, so they are freed. What an execution has allocated is none of them: its next run
 // asks for it.
-func (c *controller) fenced(b *blade, m control.Message) {
+//
+// It goes on when they are on their way, and the function that it returns has been called. Until then the fence is not over: if the Gatekeeper dies, the next one
+// asks again, and the blade names them again.
+func (c *controller) fenced(b *blade, m control.Message, then func()) (also func()) {
+	left := 2
+	also = func() {
+		if left--; left == 0 {
+			then()
+		}
+	}
 	var told control.Fenced
 	if m.Status != fault.OK || len(m.Body) == 0 || json.Unmarshal(m.Body, &told) != nil {
-		return // an error is reported by whoever has asked; what it hides waits for an audit
+		also() // an error is reported by whoever has asked; what it hides waits for an audit
+		return also
 	}
 	var made []dsmpacket.Region
 	var batches []uint32
@@ -317,6 +327,13 @@ func (c *controller) fenced(b *blade, m control.Message) {
 			batches = append(batches, id.ID.Batch())
 		}
 	}
+	if told.More {
+		c.logger.Warn("a memory blade has more regions of a node that has ended than it names", "blade", b.hello.Blade)
+	}
+	if len(made) == 0 {
+		also()
+		return also
+	}
 	slices.Sort(batches)
 	c.look(slices.Compact(batches), func(words []word) {
 		known := map[uint32]uint32{} // generations, by slot
@@ -324,8 +341,7 @@ func (c *controller) fenced(b *blade, m control.Message) {
 			known[w.region.Slot()] = w.region.Generation()
 		}
 		c.reclaim(slices.DeleteFunc(made, func(r dsmpacket.Region) bool { return known[r.Base.ID().Slot()] >= r.Base.ID().Generation() }))
+		also()
 	})
-	if told.More {
-		c.logger.Warn("a memory blade has more regions of a node that has ended than it names", "blade", b.hello.Blade)
-	}
+	return also
 }

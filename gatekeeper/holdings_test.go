@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"reflect"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,6 +76,46 @@ func (n *testNode) asksHoldings(now bool) control.Holdings {
 		n.r.t.Fatal(err)
 	}
 	return h
+}
+
+// TestFenced_GatekeeperDies: a memory blade names a region when a node is fenced that the switch does not know. It is freed, whichever of its commits the Gatekeeper
+// dies at: the node does not come back before that is on the log.
+func TestFenced_GatekeeperDies(t *testing.T) {
+	for at := range 4 {
+		inLogged(t, func(s *small) {
+			s.m1.converse()
+			s.a.keep()
+			kept := s.allocates(s.a, 0, 1)
+			made := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, dsmpacket.IDOf(kept.ID().Slot()+9, 1))
+			s.m1.unsettled = control.Fenced{Regions: []control.RegionID{{ID: made.ID(), Class: 12, Owner: s.a.address}}}
+			s.m1.unfencing = true
+			leave := control.Leave{Node: s.a.address, Incarnation: s.a.incarnation, Crashed: true}
+			if err := s.a.ask(control.KindLeave, leave, nil); err != nil {
+				t.Fatal(err)
+			}
+			var commits atomic.Int32
+			s.disk.Pause = func() time.Duration {
+				if int(commits.Add(1)) > at {
+					return time.Hour
+				}
+				return 0
+			}
+			s.m1.mu.Lock()
+			s.m1.unfencing = false // its identity has gone by now
+			s.m1.mu.Unlock()
+			pass(time.Second)
+			if len(s.m1.fences()) != 1 {
+				t.Fatalf("after %d commits the blade was asked %d times", at, len(s.m1.fences()))
+			}
+			s.crash()
+			s.disk.Pause = nil
+			s.start(Config{})
+			pass(time.Second)
+			if !s.m1.freed(made) {
+				t.Errorf("after %d commits: the region is not freed", at)
+			}
+		})
+	}
 }
 
 // TestHoldings: the next incarnation of a node is told its slots, and what it owns, without what is on its way to it; also when the Gatekeeper has

@@ -149,8 +149,7 @@ func (c *controller) fence(a recovery.Fence) {
 	}
 	f := fenceOf(a.Node, false)
 	c.command(b, control.KindFence, f, func(reply control.Message) {
-		c.fenced(b, reply)
-		c.level(b, f, reply, func() { c.recover(c.recoveries.Fenced(a.Server, a.Node)) })
+		c.level(b, f, reply, c.fenced(b, reply, func() { c.recover(c.recoveries.Fenced(a.Server, a.Node)) }))
 	})
 }
 

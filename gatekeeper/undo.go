@@ -86,16 +86,16 @@ func (c *controller) catchUp(p *port, hello control.Message, b *blade) error {
 	}
 	f := b.missed.Fences[0]
 	return p.ask(c.now, control.KindFence, f, func(m control.Message) {
-		if m.Status == fault.OK {
-			c.fenced(b, m)
-		}
-		if c.caughtUp(p, hello, m, b) {
+		c.fenced(b, m, func() {
+			if !c.caughtUp(p, hello, m, b) {
+				return
+			}
 			b.missed.done(f)
 			c.keepMissed(b)
 			if err := c.catchUp(p, hello, b); err != nil {
 				p.fail(hello, err)
 			}
-		}
+		})()
 	})
 }
 

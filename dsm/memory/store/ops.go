@@ -348,6 +348,8 @@ type client struct {
 	fenced      bool // the incarnation is dead; so are all before it
 	window      window
 	unsettled   control.Unsettled // what the other copy may not have, or have alone, till both are level
+	// made are the regions that a fenced incarnation has made, and may not have heard of. They are told with every fence: whoever asked may have died.
+	made []dsmpacket.RegionID
 }
 
 // clients is the nodes that the store knows.
@@ -405,7 +407,7 @@ func (t *clients) fence(node netip.Addr, incarnation uint32) (c *client, floor u
 	floor, unsettled = c.window.floor, c.window.unsettled()
 	slices.SortFunc(unsettled, func(a, b record) int { return cmp.Compare(a.id, b.id) })
 	t.drop(c)
-	*c = client{incarnation: incarnation, fenced: true, unsettled: c.unsettled}
+	*c = client{incarnation: incarnation, fenced: true, unsettled: c.unsettled, made: c.made}
 	t.fenced = append(t.fenced, node)
 	return c, floor, unsettled
 }

@@ -277,17 +277,17 @@ func (s *Store) Fence(f control.Fence) (answer control.Fenced) {
 	for i := range records {
 		rec := &records[i]
 		s.unsettled(&c.unsettled, rec)
-		reg := s.regions.byID[rec.region]
-		switch {
-		case rec.op != dsmpacket.OpAlloc || rec.status != fault.OK || reg == nil: // it is no region, or not any more
-		case len(answer.Regions) == control.MaxRegions:
-			answer.More = true
-		default:
-			answer.Regions = append(answer.Regions, reg.told())
+		if rec.op == dsmpacket.OpAlloc && rec.status == fault.OK {
+			c.made = append(c.made, rec.region)
 		}
 	}
 	if c.incarnation == f.Incarnation {
 		answer.Unsettled = c.unsettled
+		c.made = slices.DeleteFunc(c.made, func(id dsmpacket.RegionID) bool { return s.regions.byID[id] == nil })
+		for _, id := range c.made[:min(len(c.made), control.MaxRegions)] {
+			answer.Regions = append(answer.Regions, s.regions.byID[id].told())
+		}
+		answer.More = len(c.made) > control.MaxRegions
 	}
 	if f.Forsaken {
 		s.takeBackAll(f)
