@@ -34,6 +34,7 @@ type ending struct {
 	again     time.Time // when it goes on; zero while it waits for answers
 	pause     time.Duration
 	forsaken  bool // memory has taken back what the node had not decided
+	gives     bool // one-ways to it fail: their regions are their senders' again
 	seizing   []dsmpacket.RegionID
 	reclaimed int // regions
 }
@@ -144,6 +145,10 @@ func (c *controller) goOnEnding(e *ending) {
 	case endCalls:
 		c.endSlots(e)
 	case endFailing:
+		if e.gives { // what its row had is not what it has any more
+			e.gives = false
+			c.seeRow(e.node)
+		}
 		c.endLater(e)
 	case endWords:
 		c.endRegions(e)
@@ -170,6 +175,7 @@ func (c *controller) endSlots(e *ending) {
 		case k.place > 0 || k.standing: // leases end by themselves
 		case k.callee == e.node.row:
 			ops = append(ops, handOp{kind: handFail, slot: uint32(k.slot), number: k.number})
+			e.gives = e.gives || k.given
 		default:
 			c.askInName(e.node, k)
 		}

@@ -96,11 +96,15 @@ func (h *hand) endSights() {
 }
 
 // rememberRow makes an image of what the row of a node has that has ended, and whose packets do not pass any more. Its row owns at least that until
-// its next incarnation's packets pass: the rebuilding of lost registers needs it, since such a node cannot give its account.
+// its next incarnation's packets pass, or one-ways to it fail: the rebuilding of lost registers needs it, since such a node cannot give its account.
 func (c *controller) rememberRow(n *node) {
-	if n.image = nil; !n.rights() || c.rebuild != nil || !c.connected {
-		return
+	if n.image = nil; n.rights() && c.rebuild == nil && c.connected {
+		c.seeRow(n)
 	}
+}
+
+// seeRow makes that image, once more if there is one.
+func (c *controller) seeRow(n *node) {
 	c.see(n.row, n.blocks, func(i *image) {
 		if c.fallen[n.address] == n && c.rebuild == nil {
 			n.image = i
