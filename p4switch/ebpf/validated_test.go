@@ -115,6 +115,9 @@ func (v *finding) row() string {
 // tells what is proved, and what is given up, for which it runs packets on both executors. All programs together have a budget of CPU time: each gets
 // its part of what those before it have left, and those with the least code come first.
 func TestValidated(t *testing.T) {
+	if testing.Short() {
+		t.Skip("looks for the better part of a minute of CPU")
+	}
 	needRoot(t)
 	needZ3(t)
 	files := slices.Sorted(mapsutil.Keys(validated))
