@@ -244,7 +244,9 @@ func (l lockedLedger) lose(why error) {
 	}
 	l.lost = why
 	l.node.log.Warn("rpc: the node's ledger is lost", "node", l.node.self.Name, "err", why)
-	go l.node.resign(&Error{Code: Unavailable, Op: "node " + l.node.self.Name, Msg: "the node's ledger is lost", Err: why})
+	err := &Error{Code: Unavailable, Op: "node " + l.node.self.Name, Msg: "the node's ledger is lost", Err: why}
+	l.node.life.die(err) // at once: executions see that the ledger is lost, and what they come to says nothing about them
+	go l.node.resign(err)
 }
 
 // end ends the ledger with its node: what handlers that are cut off come to is not written.

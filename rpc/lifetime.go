@@ -18,6 +18,7 @@ type lifetime struct {
 	mu      sync.Mutex
 	err     error // why the node has ended, or is ending
 	ended   bool  // done is closed, or about to be
+	dying   bool  // it is about to be ended
 	closing bool  // Close has been called
 }
 
@@ -54,11 +55,11 @@ func (l *lifetime) whyEnded() error {
 	return fault.New(Unavailable, "node "+l.name, "the node has ended")
 }
 
-// isOver is why the node has ended; nil while it goes on, also while it closes.
+// isOver is why the node has ended, or nothing that it does counts any more; nil while it goes on, also while it closes.
 func (l *lifetime) isOver() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended {
+	if l.ended || l.dying {
 		return l.err
 	}
 	return nil
@@ -76,6 +77,15 @@ func (l *lifetime) close() bool {
 		l.err = &Error{Code: Unavailable, Op: "node " + l.name, Msg: "closed"}
 	}
 	return true
+}
+
+// die notes that nothing that the node does counts any more, until somebody ends it.
+func (l *lifetime) die(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dying = true; l.err == nil {
+		l.err = err
+	}
 }
 
 // end notes that the node ends, and reports whether it is the first time. It returns whether nobody has closed the node, too, and why it ends.
