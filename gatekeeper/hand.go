@@ -197,16 +197,16 @@ func (o *handOp) frame(election uint64, tag uint32) []byte {
 	return append(b, make([]byte, o.kind.size())...)
 }
 
-// parseHand reads an answer.
-func parseHand(b []byte) (tag uint32, a handAnswer, err error) {
+// parseHand reads an answer, with the election id of who has sent the operation.
+func parseHand(b []byte) (election uint64, tag uint32, a handAnswer, err error) {
 	if len(b) < len(handEthernet)+handHeader {
-		return 0, a, wirefmt.Errorf("an operation's answer has %d bytes", len(b))
+		return 0, 0, a, wirefmt.Errorf("an operation's answer has %d bytes", len(b))
 	}
 	be := binary.BigEndian
 	h, found := b[len(handEthernet):][:handHeader], b[len(handEthernet)+handHeader:]
 	kind, first := handKind(h[0]), be.Uint32(h[24:])
 	if len(found) < kind.size() {
-		return 0, a, wirefmt.Errorf("an operation of kind %d found %d bytes", kind, len(found))
+		return 0, 0, a, wirefmt.Errorf("an operation of kind %d found %d bytes", kind, len(found))
 	}
 	a.outcome = handOutcome(h[1])
 	switch kind {
@@ -220,7 +220,7 @@ func parseHand(b []byte) (tag uint32, a handAnswer, err error) {
 		}
 	default: // it has read nothing
 	}
-	return be.Uint32(h[28:]), a, nil
+	return be.Uint64(h[8:]), be.Uint32(h[28:]), a, nil
 }
 
 // handJob is what wants operations to be done.
@@ -316,9 +316,12 @@ func (h *hand) send(now time.Time) (frames [][]byte) {
 
 // take takes an answer, and returns the job that it is for; nil if it is for none any more.
 func (h *hand) take(b []byte) (handJob, error) {
-	tag, a, err := parseHand(b)
+	election, tag, a, err := parseHand(b)
 	if err != nil {
 		return nil, err
+	}
+	if election != h.election {
+		return nil, nil // a former Gatekeeper has sent it: it tells nothing of ours
 	}
 	i, known := slices.BinarySearchFunc(h.out, tag, func(o *handOut, tag uint32) int { return int(int32(o.tag - tag)) }) //nolint:gosec // tags begin anew
 	if !known {

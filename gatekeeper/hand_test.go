@@ -168,3 +168,29 @@ func TestSlotOf(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestHand_FormerAnswers: what the switch answers to a former Gatekeeper, whose operations have the same tags, comes to the one that has taken its place. It
+// says nothing of that one's operations, nor that it is stale.
+func TestHand_FormerAnswers(t *testing.T) {
+	sw, now := rights.New(rights.Rack), time.Unix(0, 0)
+	former, h := hand{}, hand{}
+	former.lead(9)
+	h.lead(10)
+	old, r := reading{batches: []uint32{1}}.begun(), reading{batches: []uint32{1}}.begun()
+	former.begin(&old)
+	h.begin(&r)
+	late := former.send(now)
+	done := modelled(sw, late[0])
+	ours := h.send(now)
+	sw.Do(&rights.Operation{Op: rights.ReadWords, Election: 10})
+	for _, answer := range [][]byte{done, modelled(sw, late[1])} {
+		if j, err := h.take(answer); j != nil || err != nil || h.stale || r.left != len(ours) {
+			t.Errorf("an answer to the former one: %v, %v; stale: %v, %d of %d operations have no answer", j, err, h.stale, r.left, len(ours))
+		}
+	}
+	for _, f := range ours {
+		if j, err := h.take(modelled(sw, f)); j != &r || err != nil {
+			t.Errorf("an answer: %v, %v", j, err)
+		}
+	}
+}
