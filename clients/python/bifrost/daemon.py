@@ -81,11 +81,13 @@ class Session:
         method = method.removesuffix(wire.REF_SUFFIX)
         return self._policies.get((service, method)) or self._policies.get((service, ""))
 
-    def holdings(self):
-        """What the switch has of the node's former incarnation: call slots, and the base pointers of regions. It is forgotten then."""
+    def holdings(self, now=False):
+        """What the switch has of the node's former incarnation: call slots, and the base pointers of regions. It is forgotten then. With now, no slots, and
+        the regions that the node owns, or has freed, now: that may take a second."""
         slots, regions, reading, at = [], [], 0, 0
+        kind = {"now": True} if now else {}
         while True:
-            page = self.ask("holdings", held={"reading": reading, "from": at})["held"]
+            page = self.ask("holdings", held={"reading": reading, "from": at, **kind})["held"]
             if reading and page.get("reading", 0) != reading:
                 slots, regions, reading, at = [], [], 0, 0  # the Gatekeeper has begun anew
                 continue
@@ -93,7 +95,7 @@ class Session:
             regions += (socket.inet_pton(socket.AF_INET6, r) for r in page.get("regions") or ())
             reading, at = page.get("reading", 0), page.get("next", 0)
             if not at:
-                self.ask("holdings", held={"reading": reading, "heard": True})
+                self.ask("holdings", held={"reading": reading, "heard": True, **kind})
                 return slots, regions
 
     def leave(self):

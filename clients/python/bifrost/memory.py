@@ -117,10 +117,11 @@ class Memory:
                 if slot is None:
                     return None, code
                 pointer = wire.make_pointer(prefix, machine, *slot)
+                self.account.add([wire.region_of(pointer)])
                 done = self._run([_Request(layout.OP_ALLOC, wire.with_op(pointer, layout.OP_ALLOC), size)])
                 if done.code == layout.OK:
-                    self.account.add([wire.region_of(pointer)])
                     return pointer, done.code
+                self.account.drop([wire.region_of(pointer)])
                 if done.code != layout.NO_SPACE or not done.flags & layout.DSM_SLOT:
                     break
                 self._batches[machine].refused(slot[0])
@@ -184,7 +185,7 @@ class Memory:
 
     def free_later(self, pointers):
         """Frees regions by the pointers to their first bytes, each when it is not lent any more. Nobody waits for that."""
-        self.account.drop(map(wire.region_of, pointers))
+        self.account.leave(list(map(wire.region_of, pointers)))
         with self._news:
             self._leaving += pointers
             if self._leaving and self._freer is None and not self._closed:
@@ -205,6 +206,7 @@ class Memory:
                 lent = [p for p in leaving if self._run([_free(p)]).code == layout.OVERLOADED]
             except Error:
                 return  # the node has ended
+            self.account.left(set(map(wire.region_of, leaving)).difference(map(wire.region_of, lent)))
 
     def settle(self):
         """Waits until it is known what became of each write and free of this node. A node settles before it

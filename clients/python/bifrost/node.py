@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from . import bulk, direct, endpoint, layout, wire
+from . import audit, bulk, direct, endpoint, layout, wire
 from .daemon import Inquiries, Session
 from .errors import Error, FormatError
 from .learned import Learned
@@ -66,6 +66,8 @@ class Node:
         held, regions = session.holdings() if session.before else ((), ())
         self._lock = threading.Lock()  # over what follows
         self._granted = threading.Condition(self._lock)  # a call that has waited for a slot has one
+        self._awaited = set()  # calls and questions for whose ends _look waits
+        self._ended = threading.Condition(self._lock)  # all of them are over
         self._caller = endpoint.Caller(self.address, self.incarnation, lambda _: self._granted.notify_all())
         self._caller.slots.grant(session.blocks)
         self._rtts = {}
@@ -77,6 +79,7 @@ class Node:
         self.shares = itertools.count(1)  # numbers of the standing leases that the node gives
         self._inquiries = Inquiries(session)
         self._slot_inquiries = Inquiries(session)  # the Gatekeeper alone answers them, daemons most others
+        self._audit = audit.Audit(self._look, self.done)
         self._closed = False
         self.counters = {"malformed": 0, "duplicates": 0, "resent": 0, "full": 0, "stale": 0}
         self._wake_read, self._wake_write = os.pipe()
@@ -488,15 +491,12 @@ class Node:
                 self.counters["duplicates"] += 1
                 return
             unread = call.waiter is None and (source, m.call, True) not in self._incoming.open  # only what it hands over counts
-            whole = not total or unread
-            if whole:
-                self._caller.receive(time.monotonic(), source, m)
-        if not whole:
+        if total and not unread:
             self._fetch_answer(m, source, size)
             return
         if total:
             self._say_done(source, m, total)
-        self._hand_over(call, m)
+        self._take_answer(source, m)
 
     def _turned_back(self, m, source):
         """Takes a message that the switch has turned around, with the address that it was for."""
@@ -504,14 +504,15 @@ class Node:
             if m.turned == layout.TURNED_DENIED and m.code != layout.PERMISSION_DENIED:
                 self.send(self.exception(m, layout.PERMISSION_DENIED, NOT_HANDED_OVER), source)
             return  # of what is lent the next copy of the call asks again
+        why = _failure(*_TURNED.get(m.turned, _TURNED[layout.TURNED_GONE]))
+        why.flags |= m.policy
         with self._lock:
             call, over = self._caller.turned(time.monotonic(), source, m)
             if call is None:
                 self.counters["duplicates"] += 1
-        if over:
-            why = _failure(*_TURNED.get(m.turned, _TURNED[layout.TURNED_GONE]))
-            why.flags |= m.policy
-            self._hand_over(call, why)
+            then = self._over(call, why, why) if over else None
+        if then:
+            then()
 
     def _go_on_from(self, held, regions):
         """Asks what has become of the calls of a former incarnation that are open in the switch, so that their slots close, and frees what it has
@@ -555,26 +556,46 @@ class Node:
             elif m.flags & layout.FLAG_UNBEGUN and m.call == wire.NO_ID:
                 self._caller.restarted(now, source)
 
-    def _hand_over(self, call, m):
-        """Takes the answer to a call that is over, for whoever waits for it. What it brings that nobody waits for is freed."""
+    def _over(self, call, m, told):
+        """Takes the answer m that has ended a call: the account has what m brings from now on. Returns a function, which is to be called without the lock:
+        whoever waits for the answer gets told, which is m or takes its place, and what nobody gets is freed. Whoever calls _over holds the lock."""
         account, gains = self.memory.account, call.gives  # a one-way's are its sender's again
         if m.type == layout.TYPE_REPLY:
             gains = [r for r in m.regions if not account.owns(r)]
             if any(map(account.owns, m.had_before)):
-                m = _failure(layout.PERMISSION_DENIED, "the answer hands over a region that was its caller's already")
+                told = _failure(layout.PERMISSION_DENIED, "the answer hands over a region that was its caller's already")
+        account.add(gains)
         waiter = self._orphan(call)
-        if waiter is None:
-            self.memory.free_later([wire.base_of(self.prefix, r) for r in gains])
-        else:
-            account.add(gains)
-        self._tell(call, waiter, m)
+        self._awaited.discard(call)
+        if not self._awaited:
+            self._ended.notify_all()
 
-    def _tell(self, call, waiter, m):
-        if waiter is not None:
-            waiter.answer = m
-            waiter.ready.set()
-        elif m.type == layout.TYPE_EXCEPTION and call.message.type == layout.TYPE_ONE_WAY:
-            log.warning("one-way %s has failed: %s", call.message.call.hex(), m.payload.decode("utf-8", "replace"))
+        def then():
+            if waiter is None or told is not m:
+                self.memory.free_later([wire.base_of(self.prefix, r) for r in gains])
+            if audit.may_have_brought(call.message.type == layout.TYPE_ASK, m):
+                self._audit.want()
+            if waiter is not None:
+                waiter.answer = told
+                waiter.ready.set()
+            elif told.type == layout.TYPE_EXCEPTION and call.message.type == layout.TYPE_ONE_WAY:
+                log.warning("one-way %s has failed: %s", call.message.call.hex(), told.payload.decode("utf-8", "replace"))
+
+        return then
+
+    def _look(self):
+        """Frees what the node owns and nothing explains."""
+        account, out = self.memory.account, self._caller.calls
+        account.watch()
+        account.explain(self._calls.hands())
+        with self._lock:
+            account.explain([r for call in out.values() for r in call.gives])
+        account.listed(map(wire.region_of, self._session.holdings(now=True)[1]))
+        with self._lock:
+            self._awaited = set(out.values())
+            self._ended.wait_for(lambda: not self._awaited or self.done.is_set())
+        if not self.done.is_set():  # else calls were cut off
+            self.memory.free_later([wire.base_of(self.prefix, r) for r in account.unknown()])
 
     # Messages that exceed a packet. All of this but release is the pump's.
 
@@ -602,9 +623,7 @@ class Node:
             if not self.fetch(source, m, True, size, _Answer(self, source, m)):
                 self.counters["full"] += 1  # it will be asked for again
         else:
-            m.type, m.code, m.flags = layout.TYPE_EXCEPTION, layout.BAD_REQUEST, m.flags & ~layout.FLAG_MORE
-            m.payload = self.too_long("the answer is a message", total).encode()
-            self._take_answer(source, m)
+            self._take_answer(source, m, _failure(layout.BAD_REQUEST, self.too_long("the answer is a message", total), m.policy))
 
     def answer_fetched(self, source, m):
         """Goes on with a large answer that has come whole."""
@@ -619,11 +638,13 @@ class Node:
         )
         self._send_part(h.pack(), source)
 
-    def _take_answer(self, source, m):
+    def _take_answer(self, source, m, told=None):
+        """Takes an answer of which no more is fetched. Whoever waits for it gets told in its place, if there is such a message."""
         with self._lock:
             call = self._caller.receive(time.monotonic(), source, m)
-        if call is not None:
-            self._hand_over(call, m)
+            then = self._over(call, m, told or m) if call is not None else None
+        if then:
+            then()
 
     def give_up(self, key):
         """Ends a transfer, if there is one."""
@@ -742,6 +763,7 @@ class Node:
                 self._caller.end(call)
             self._served.notify_all()
             self._granted.notify_all()
+            self._ended.notify_all()
         self._inquiries.close()
         self._slot_inquiries.close()
         for call in calls:

@@ -27,6 +27,7 @@ class Incoming:
         self.canceled = threading.Event()
         self.headers, self.answer_headers = {}, {}
         self.claim = 0  # bytes that a large message counts for
+        self.hands = ()  # regions that its answer hands over
 
 
 def current() -> "Incoming | None":
@@ -98,8 +99,6 @@ class Calls:
             if abandoned:
                 abandoned.tag.canceled.set()
             if verdict == volatile.RUN:
-                if m.type == layout.TYPE_ONE_WAY:
-                    node.memory.account.add(m.regions)
                 entry.tag = call = Incoming(m, source, entry, now + m.timeout / 1000 if m.timeout else None)
                 self._open += 1
             reply, closing = entry.reply if verdict == volatile.ANSWER else None, self._closing
@@ -167,6 +166,11 @@ class Calls:
         with self._lock:
             return self._volatile.owes()
 
+    def hands(self):
+        """The regions that the answers to known calls hand over: some answers may not have passed the switch yet."""
+        with self._lock:
+            return [r for entry in self._volatile.calls() if entry.tag for r in entry.tag.hands]
+
     def settle(self, source, id):
         """Forgets a large answer that its caller has."""
         with self._lock:
@@ -192,6 +196,7 @@ class Calls:
         self._node.release(call.caller, call.claim)
         with self._lock:
             self._volatile.finish(call.entry, reply, body)
+        self._node.memory.account.left(call.hands)  # Calls.hands has them now
         if reply is not None:
             self._node.send(reply, call.caller)
         with self._idle:
@@ -240,12 +245,16 @@ class Service:
 
     def accept(self, call):
         """Takes a call that has come whole."""
-        m = call.message
-        receipt = self._receipt(call) if m.type == layout.TYPE_ONE_WAY else None
+        m, account = call.message, self._node.memory.account
+        receipt = None
+        if m.type == layout.TYPE_ONE_WAY:
+            account.add(m.regions)
+            receipt = self._receipt(call)
         try:
             self._queue.put_nowait(call)
         except queue.Full:
             if receipt:
+                account.drop(m.regions)
                 self._calls.forget(call)  # its caller sends it again
             else:
                 self._calls.end(call, self._node.exception(m, layout.OVERLOADED, "all workers are busy and the queue is full", True))
@@ -312,14 +321,15 @@ class Service:
             b = answer.pack()
         except ValueError as e:
             return node.exception(m, layout.BAD_REQUEST, str(e)), b""
-        if len(b) <= node.budget:
-            node.memory.account.drop(out.regions)
-            return b, b""
-        if len(answer.payload) > node.max_message:
-            return node.exception(m, layout.BAD_REQUEST, node.too_long("an answer", len(answer.payload))), b""
-        body = wire.first(answer, node.budget)
-        node.memory.account.drop(out.regions)
-        return answer.pack(), body
+        body = b""
+        if len(b) > node.budget:
+            if len(answer.payload) > node.max_message:
+                return node.exception(m, layout.BAD_REQUEST, node.too_long("an answer", len(answer.payload))), b""
+            body = wire.first(answer, node.budget)
+            b = answer.pack()
+        call.hands = out.regions
+        node.memory.account.leave(out.regions)
+        return b, body
 
 
 class _Rest:

@@ -157,6 +157,10 @@ class Volatile:
         slot = self._slots.get((source, wire.slot_in(id)))
         return slot.call if slot is not None and slot.call is not None and slot.call.id == id else None
 
+    def calls(self):
+        """The entries of all calls that are known, with an answer or without."""
+        return [slot.call for slot in self._slots.values() if slot.call is not None]
+
     def owes(self):
         """Whether large answers are kept."""
         return any(entry.body for entry in self._replies)

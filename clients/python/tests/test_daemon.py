@@ -68,6 +68,9 @@ class ListenTest(unittest.TestCase):
         ]
         self.assertEqual(self.session.holdings(), (slots, [bytes.fromhex("00000000100100000400000040000000")]))
         self.assertEqual(self.held[-2:], [{"reading": 8, "from": 2}, {"reading": 8, "heard": True}])
+        self.pages = [{"reading": 7, "regions": ["::1001:0:400:0:4000:0"]}, {}]
+        self.assertEqual(self.session.holdings(now=True), ([], [bytes.fromhex("00000000100100000400000040000000")]))
+        self.assertEqual(self.held[-2:], [{"reading": 0, "from": 0, "now": True}, {"reading": 7, "heard": True, "now": True}])
 
     def test_listen(self):
         for n in range(3):

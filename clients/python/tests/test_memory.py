@@ -106,6 +106,40 @@ class MemoryTest(unittest.TestCase):
         memory.free(p)
         memory.settle()
 
+    def test_account(self):
+        """It has what is being allocated, and what is being freed."""
+        network = Network()
+        memory = self.client(network)
+        account, send, known = memory.account, network.sendto, []
+
+        def sendto(b, address):
+            to = socket.inet_pton(socket.AF_INET6, address[0])
+            if to[6] in (layout.OP_ALLOC, layout.OP_FREE):
+                account.watch()
+                account.listed([wire.region_of(to)])
+                known.append((to[6], account.unknown() == []))
+            send(b, address)
+
+        network.sendto = sendto
+        p, q = memory.alloc(64), memory.alloc(64)
+        memory.free(p)
+        memory.free_later([q])
+        self.assertFalse(account.owns(wire.region_of(q)))
+        self.until(lambda: not any(s >> 31 for c in network.copies for s in c.slots))
+        self.until(lambda: not account._leaving)
+        self.assertEqual(set(known), {(layout.OP_ALLOC, True), (layout.OP_FREE, True)})
+        network.denies = lambda op: op == layout.OP_ALLOC
+        before = set(account._owned)
+        self.assertRaises(Error, memory.alloc, 64)
+        self.assertEqual(account._owned, before)
+        self.closes(memory)
+
+    def closes(self, memory):
+        memory._socket.close = lambda: None
+        memory.close()
+        memory._freer.join(10)
+        self.assertFalse(memory._freer.is_alive())
+
     def test_slots(self):
         network = Network()
         memory = self.client(network)
@@ -178,12 +212,10 @@ class MemoryTest(unittest.TestCase):
         self.assertFalse(memory.account.owns(region[0]))
         tries = network.sent.count(layout.OP_FREE)
         self.until(lambda: network.sent.count(layout.OP_FREE) > tries + 2)
+        self.assertEqual(memory.account._leaving, set(region))
         network.denies = lambda op: False
         self.until(lambda: not any(s >> 31 for c in network.copies for s in c.slots))
-        memory._socket.close = lambda: None
-        memory.close()
-        memory._freer.join(10)
-        self.assertFalse(memory._freer.is_alive())
+        self.closes(memory)
 
     def test_what_is_not_the_nodes(self):
         network = Network()

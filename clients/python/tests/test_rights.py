@@ -1,6 +1,7 @@
 """A node without a network, and its rights: what the switch turns around comes back."""
 
 import os
+import queue
 import time
 import types
 import unittest
@@ -104,6 +105,14 @@ class CallTest(Rights):
         self.until(lambda: self.idle(m) and self.freed == [BRINGS])
         self.assertEqual(self.node._incoming.open, {})
 
+    def test_a_larger_answer_than_the_caller_takes(self):
+        """Nobody gets what it hands over."""
+        self.node.max_message = 2000
+        outcome = self.start()
+        self.reply(self.call(), flags=layout.FLAG_MORE, regions=[BROUGHT], payload=(3000).to_bytes(8, "big") + bytes(8) + b"start")
+        self.assertEqual(outcome().code, layout.BAD_REQUEST)
+        self.until(lambda: self.freed == [BRINGS])
+
     def test_lent(self):
         outcome = self.start(pointers=[POINTER])
         m = self.call()
@@ -137,13 +146,14 @@ class CallTest(Rights):
         self.assertEqual(outcome(), ({}, b"2"))
 
     def test_a_result_that_was_the_callers(self):
-        """It would free its own region as the result. A copy of an answer says so of each region, and is believed."""
+        """It would free its own region as the result. Others of that answer are freed: nobody gets them. A copy of an answer says so of each region, and is
+        believed."""
         outcome = self.start(pointers=[POINTER])
         self.reply(self.call(), listed=[(wire.NO_USE, [BROUGHT, REGION])], had=0b10)
         self.assertEqual(outcome().code, layout.PERMISSION_DENIED)
+        self.until(lambda: self.freed == [BRINGS])
         self.assertTrue(self.account.owns(REGION))
         outcome = self.start()
-        self.account.drop([BROUGHT])
         self.reply(self.call(), listed=[(wire.NO_USE, [BROUGHT])], had=0b1, payload=b"2")
         self.assertEqual(outcome(), ({}, b"2"))
         self.assertTrue(self.account.owns(BROUGHT))
@@ -161,9 +171,24 @@ class CallTest(Rights):
         self.turn(self.call(), layout.TURNED_GONE)
         self.assertEqual(outcome().code, layout.UNAVAILABLE)
         self.assertTrue(self.account.owns(REGION))
-        self.start(oneway=True, pointers=[POINTER], policy="none")()
-        self.turn(self.call(), layout.TURNED_GONE)
-        self.until(lambda: self.freed == [POINTER])
+
+    def test_a_oneway_that_nobody_takes(self):
+        """Of policy none, its regions are freed: nobody waits for it."""
+        for fails in lambda m: self.turn(m, layout.TURNED_GONE), self.refuse, lambda m: self.reply(m, type=layout.TYPE_EXCEPTION, code=layout.BAD_REQUEST):
+            self.account.add([REGION])
+            self.start(oneway=True, pointers=[POINTER], policy="none")()
+            m = self.call()
+            self.assertFalse(self.account.owns(REGION))
+            fails(m)
+            self.until(lambda: self.freed == [POINTER])
+            self.freed.clear()
+            self.direct.sent.clear()  # of its copies
+            self.assertFalse(self.account.owns(REGION))
+
+    def test_a_oneway_that_does_not_leave(self):
+        self.session.serving = {"why": "deploy it"}
+        e = self.start(oneway=True, pointers=[POINTER], policy="none")()
+        self.assertEqual((e.code, e.never_began, self.account.owns(REGION)), (layout.UNAVAILABLE, True, True))
 
     def test_a_node_that_is_gone(self):
         """The switch says so of each call that is out to it."""
@@ -223,6 +248,28 @@ class ServeTest(Serving, Rights):
         self.send(self.message(7, kind=layout.TYPE_ONE_WAY, regions=[BROUGHT]))
         self.assertEqual(self.answer().flags, layout.FLAG_DONE)
         self.assertTrue(self.account.owns(BROUGHT))
+
+    def test_a_oneway_for_which_there_is_no_room(self):
+        """It brings nothing. When it comes again there may be room."""
+        self.echo.may.release()
+        m = self.message(7, kind=layout.TYPE_ONE_WAY, regions=[BROUGHT])
+        (echo,) = self.node._calls._services.values()
+        with mock.patch.object(echo._queue, "put_nowait", side_effect=queue.Full) as full:
+            self.send(m)
+            self.until(lambda: full.called)
+            self.until(lambda: not self.account.owns(BROUGHT))
+        self.send(m)
+        self.assertEqual(self.answer().flags, layout.FLAG_DONE)
+        self.assertTrue(self.account.owns(BROUGHT))
+
+    def test_a_oneway_that_is_too_large_brings_nothing(self):
+        self.node.max_message = 2000
+        m = self.message(7, kind=layout.TYPE_ONE_WAY, regions=[BROUGHT], flags=layout.FLAG_MORE)
+        m.payload = (3000).to_bytes(8, "big") + bytes(8) + b"start"
+        self.bulk.inject(m.pack(), A, layout.PORT_BULK)
+        answer = self.answer()
+        self.assertEqual((answer.type, answer.code), (layout.TYPE_EXCEPTION, layout.BAD_REQUEST))
+        self.assertFalse(self.account.owns(BROUGHT))
 
     def test_given_up_before_it_begins(self):
         self.send(self.message(7, flags=layout.FLAG_GIVEN_UP))
