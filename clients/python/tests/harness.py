@@ -156,8 +156,21 @@ class NodeTest(unittest.TestCase):
             return endpoint.sent.pop(find())
 
     def call(self, endpoint=None, to=A):
-        """The next copy of a call to a node."""
-        return wire.Message.parse(self.take(endpoint or self.direct, lambda t, b: t[0] == to and wire.Message.parse(b).flags & layout.FLAG_SETTLED == 0)[1])
+        """The next copy of a call to a node that is out."""
+
+        def meant(t, b):
+            m = wire.Message.parse(b)
+            return t[0] == to and not m.flags & layout.FLAG_SETTLED and m.call in self.node._caller.calls
+
+        return wire.Message.parse(self.take(endpoint or self.direct, meant)[1])
+
+    def calls(self, n):
+        """Copies of n calls that are out at the same time, by slot."""
+        all = {}
+        while len(all) < n:
+            m = self.call()
+            all[m.slot] = m
+        return all
 
     def first(self):
         """The next first packet of a large message, where no part has been sent that was not taken."""

@@ -34,8 +34,7 @@ class AioTest(NodeTest):
         """Calls are out at the same time, and each has its own answer and headers."""
 
         def answer():
-            calls = [self.call() for _ in range(5)]
-            for m in reversed(calls):
+            for m in reversed(self.calls(5).values()):
                 headers, payload = wire.take_headers(m)
                 self.assertEqual(headers, {"tenant": "blue"})
                 self.reply(m, payload=payload + b"!", flags=0)

@@ -85,15 +85,17 @@ class CallTest(Rights):
             m = self.call()
             self.assertEqual(outcome().code, layout.DEADLINE_EXCEEDED)
             self.assertFalse(self.account.lends(REGION))
-            self.until(lambda: any(wire.Message.parse(b).timeout == 1 for _, b in self.direct.sent))
-            again = wire.Message.parse(self.take(self.direct, lambda _, b: wire.Message.parse(b).timeout == 1)[1])
-            self.assertEqual((again.call, again.flags & layout.FLAG_GIVEN_UP), (m.call, mark))
+
+            def says_so(_, b):
+                again = wire.Message.parse(b)
+                return (again.call, again.timeout, again.flags & layout.FLAG_GIVEN_UP) == (m.call, 1, mark)
+
+            self.take(self.direct, says_so)
             self.assertFalse(self.idle(m))
             self.reply(m, regions=[BROUGHT])
             self.until(lambda: self.idle(m))
             self.until(lambda: self.freed == [BRINGS])
             self.freed.clear()
-            self.direct.sent.clear()
             self.assertFalse(self.account.owns(BROUGHT))
 
     def test_given_up_with_a_large_answer(self):
@@ -182,7 +184,6 @@ class CallTest(Rights):
             fails(m)
             self.until(lambda: self.freed == [POINTER])
             self.freed.clear()
-            self.direct.sent.clear()  # of its copies
             self.assertFalse(self.account.owns(REGION))
 
     def test_a_oneway_that_does_not_leave(self):
@@ -193,7 +194,7 @@ class CallTest(Rights):
     def test_a_node_that_is_gone(self):
         """The switch says so of each call that is out to it."""
         plain, lends = self.start(), self.start(pointers=[POINTER])
-        for m in self.call(), self.call():
+        for m in self.calls(2).values():
             self.turn(m, layout.TURNED_GONE)
         for outcome in plain, lends:
             e = outcome()
@@ -330,7 +331,7 @@ class HoldingsTest(Rights):
     def test_asks(self):
         self.assertEqual(self.free_later, [POINTER])
         self.free_later.clear()
-        asks = {m.slot: m for m in (self.call() for _ in range(4))}
+        asks = self.calls(4)
         self.assertEqual(sorted(asks), [64, 65, 68, 69])
         idle = [64 + n for n in (3, *range(7, 16))]
         self.assertEqual(sorted(s.number for s in self.node._caller.slots.idle), idle)
