@@ -2,7 +2,7 @@ package rpc
 
 import (
 	"context"
-	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,7 +19,7 @@ import (
 //
 //	node ── what do I own? ──▶ Gatekeeper ── words, then slots ──▶ switch
 //	node ◀── regions ──────────────┘
-//	     calls that are out now come to their ends ─▶ what is not in the account is freed
+//	     calls that are out now come to their ends ─▶ what has not been in the account since the question is freed
 //
 // What one of those calls has brought is in the account when it is over (regions.come). A callee that has no room to keep an answer of policy none looks, too,
 // when it is asked for that: the answer may not have passed.
@@ -31,7 +31,7 @@ type audit struct {
 	under  bool // it is under way, or about to be
 }
 
-// auditPauses are those before the node looks once more: the first one gathers the calls to a node that has gone. They grow as long as it finds nothing.
+// auditPauses are those before the node looks once more: the first one gathers the calls to a node that has gone.
 var auditPauses = pace.Pauses{First: time.Second, Most: time.Minute}
 
 // outPauses are those between two looks at whether calls are still out, which may be so for hours.
@@ -73,13 +73,10 @@ func (a *audit) run(n *Node) {
 		if !a.next() {
 			return
 		}
-		switch found, err := n.findUnheard(n.life.base); {
-		case err == nil && found > 0:
-			n.log.Info("rpc: the node owned results of calls whose answers were lost: they are freed", "node", n.self.Name, "regions", found)
-			pause = 0
+		switch err := n.freeUnheardResults(n.life.base); {
 		case fault.CodeOf(err) == fault.Stale: // a Gatekeeper of an earlier release
 			return
-		case err != nil && !errors.Is(err, context.Canceled):
+		case err != nil && n.life.base.Err() == nil:
 			n.log.Warn("rpc: the node is not told what it owns", "node", n.self.Name, "err", err)
 			a.mu.Lock()
 			a.wanted = true
@@ -88,59 +85,56 @@ func (a *audit) run(n *Node) {
 	}
 }
 
-// findUnheard frees what the node owns and nothing explains. It returns how many regions that are.
-func (n *Node) findUnheard(ctx context.Context) (found int, err error) {
+// freeUnheardResults frees what the node owns and nothing explains. What it has known since before it asks is explained: it may have been handed over since, and
+// be on its way back. What it has freed may be listed still, as long as its slot has no other region.
+func (n *Node) freeUnheardResults(ctx context.Context) error {
+	neverOwned := n.memory.Watch()
+	known := n.handsOver()
 	h, err := n.session.Holdings(ctx, true)
-	if err != nil {
-		return 0, err
-	}
-	left := map[dsm.Pointer]bool{}
-	for _, a := range h.Regions {
-		left[a.As16()] = true
-	}
 	out, pause := n.out.all(), time.Duration(0)
-	for n.explained(left); len(left) > 0 && slices.ContainsFunc(out, n.out.isOut); {
+	for err == nil && slices.ContainsFunc(out, n.out.isOut) {
 		pause = outPauses.Next(pause)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			err = ctx.Err()
 		}
 	}
-	for range 2 { // what goes from one place to another while the first account is made is in the second one
-		n.explained(left)
+	listed := make([]dsm.Pointer, len(h.Regions))
+	for i, a := range h.Regions {
+		listed[i] = a.As16()
 	}
-	all := make([][16]byte, 0, len(left))
-	for p := range left {
-		all = append(all, p)
+	left := neverOwned(listed)
+	if err != nil {
+		return err
 	}
-	slices.SortFunc(all, compareNodes)
+	maps.Copy(known, n.handsOver())
+	var all [][16]byte
+	for _, p := range left {
+		if !known[p] {
+			all = append(all, p)
+		}
+	}
 	b := n.ledger.lock()
 	defer b.unlock()
 	b.freeAll(all)
-	return len(all), nil
+	return nil
 }
 
-// explained takes out of some regions what the node knows of: its own, and what its answers and one-ways hand over.
-func (n *Node) explained(left map[dsm.Pointer]bool) {
-	if len(left) == 0 {
-		return
-	}
-	a := n.account()
-	known := func(all []rpcpacket.Region) {
-		for _, r := range all {
-			delete(left, r.Base(n.memory.Prefix()))
-		}
-	}
-	known(a.Regions)
+// handsOver are the regions that answers and one-ways hand over which may not have passed.
+func (n *Node) handsOver() map[dsm.Pointer]bool {
+	a, all := n.account(), map[dsm.Pointer]bool{}
 	for i := range a.Given {
-		known([]rpcpacket.Region{a.Given[i].Region})
+		all[a.Given[i].Region.Base(n.memory.Prefix())] = true
 	}
 	for i := range a.Calls {
 		for j := range a.Calls[i].Lists {
-			known(a.Calls[i].Lists[j].Regions)
+			for _, r := range a.Calls[i].Lists[j].Regions {
+				all[r.Base(n.memory.Prefix())] = true
+			}
 		}
 	}
+	return all
 }
 
 // attempt names a call that is out: another one under the same id has another number.

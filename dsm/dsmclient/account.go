@@ -3,6 +3,7 @@ package dsmclient
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,8 +20,9 @@ type account struct {
 	mu sync.Mutex
 	// owned is by slot, of which the rack has so many, and each has one region at most: an account does not grow beyond that.
 	owned   map[uint32]Pointer
-	handing map[Pointer]bool // those of them that an answer hands over, by base, until it is kept
-	lent    map[Pointer]int  // by base: in how many calls that are not over
+	handing map[Pointer]bool   // those of them that an answer hands over, by base, until it is kept
+	lent    map[Pointer]int    // by base: in how many calls that are not over
+	noted   map[uint32]Pointer // the last region in each slot that the node has owned since Watch; nil unless that is noted
 }
 
 // slotOf is the slot of a pointer's region.
@@ -33,6 +35,9 @@ func (a *account) add(ptrs ...Pointer) (news bool) {
 	for _, p := range ptrs {
 		if a.owned == nil {
 			a.owned = map[uint32]Pointer{}
+		}
+		if a.noted != nil && a.noted[slotOf(p)].ID().Generation() < p.ID().Generation() {
+			a.noted[slotOf(p)] = p.Base()
 		}
 		was := a.owned[slotOf(p)]
 		if news = was != p.Base() && was.ID().Generation() <= p.ID().Generation(); news {
@@ -135,6 +140,24 @@ func (a *account) lends(p Pointer) bool {
 // Account lists the regions that the node owns, by the pointers to their first bytes: what it has allocated, and what it has received (Gained,
 // Received), without what it has freed or given away (Gave). Allocations and frees under way count as owned, and what answers are to hand over (HandOver).
 func (c *Client) Account() []Pointer { return c.link.account.all() }
+
+// Watch begins to note what the node owns. What is returned ends that, and returns those of some regions, by the pointers to their first bytes, that the node has not
+// owned since, by its account, and that have no successor which it has. There is one such note at a time.
+func (c *Client) Watch() (end func(all []Pointer) (never []Pointer)) {
+	a := &c.link.account
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.noted = maps.Clone(a.owned); a.noted == nil {
+		a.noted = map[uint32]Pointer{}
+	}
+	return func(all []Pointer) []Pointer {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		noted := a.noted
+		a.noted = nil
+		return slices.DeleteFunc(slices.Clone(all), func(p Pointer) bool { return noted[slotOf(p)].ID().Generation() >= p.ID().Generation() })
+	}
+}
 
 // Owns reports whether the node owns a region, by its account, and does not hand it over.
 func (c *Client) Owns(p Pointer) bool { return c.link.account.owns(p) }

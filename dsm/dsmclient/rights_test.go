@@ -225,6 +225,29 @@ func TestAccount_HandsOver(t *testing.T) {
 	})
 }
 
+// Of regions it is told which of them the node has not owned, or a later one in the same slot, since some time.
+func TestAccount_Watch(t *testing.T) {
+	eachRack(t, func(t *testing.T, r *rack, _ *memrack.Rights) {
+		c := r.Client(1, 1)
+		region := func(slot, generation uint32) dsmpacket.Pointer {
+			return dsmpacket.Make(prefix, 1, dsmpacket.IDOf(slot, generation))
+		}
+		before, kept, comes, goes, never := region(1, 1), region(2, 2), region(3, 1), region(4, 3), region(5, 1)
+		c.Received(before, kept)
+		c.Gave(before)
+		end := c.Watch()
+		c.Received(comes, goes)
+		c.Gave(kept, goes)
+		all := []dsmpacket.Pointer{before, kept, comes, goes, never, region(2, 3), region(4, 2)}
+		if got, want := end(all), []dsmpacket.Pointer{before, never, region(2, 3)}; !slices.Equal(got, want) {
+			t.Errorf("never owned: %v, want %v", got, want)
+		}
+		if got := c.Watch()(all[1:3]); !slices.Equal(got, all[1:2]) {
+			t.Errorf("never owned since: %v, want %v", got, all[1:2])
+		}
+	})
+}
+
 // What is kept for later is the node's, and what was allocated ahead. When all is freed the account is empty, though nobody has waited for that.
 func TestAccount_Kept(t *testing.T) {
 	judged(t, memrack.Bad, true, func(t *testing.T, r *rack, j *memrack.Rights) {

@@ -47,7 +47,7 @@ type runtime struct {
 
 // looking is how far a node has come that looks for results of which it has not heard.
 type looking struct {
-	words  []Region     // as the Gatekeeper tells, without what is on its way by open one-ways
+	words  []Region     // as the Gatekeeper tells, without what is on its way by open one-ways, and what the account has explained since
 	listed bool         // all of them were read
 	out    map[Ref]bool // calls and questions that were out then: their answers may have brought some of them
 }

@@ -196,12 +196,15 @@ func (w *world) account(n *node) {
 	n.named = nil
 }
 
-// look frees what nothing explains: words are read, then slots, then all calls that are out then come to their ends. Packets pass meanwhile.
+// look frees what nothing has explained since it began: words are read, then slots, then all calls that are out then come to their ends. Packets pass meanwhile.
 func (w *world) look(n *node) {
+	if l := n.looking; l != nil {
+		l.words = slices.DeleteFunc(l.words, n.accounts)
+	}
 	switch l := n.looking; {
 	case l == nil && (n.audit || w.looks && w.rnd.Intn(4) == 0) && !n.unchecked:
 		n.audit = false
-		n.looking = &looking{words: w.wordsOf(n)}
+		n.looking = &looking{words: slices.DeleteFunc(w.wordsOf(n), n.accounts)}
 	case l == nil:
 	case !l.listed:
 		l.words, l.listed, l.out = without(l.words, w.coming(n)), true, map[Ref]bool{}
@@ -219,7 +222,7 @@ func (w *world) look(n *node) {
 		}
 		n.looking = nil
 		for _, g := range l.words {
-			if !n.accounts(g) && w.liveAt(g) {
+			if w.liveAt(g) {
 				w.free(n, g, nil)
 			}
 		}
