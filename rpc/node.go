@@ -327,6 +327,7 @@ func (n *Node) withdraw(ctx context.Context, exports []*export) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, withdrawPatience)
 	defer cancel()
+	n.reports.flush(ctx)
 	if _, err := n.session.Export(ctx, control.Export{Withdraw: true}); err != nil {
 		n.log.Warn("rpc: calls may still come while the node closes", "node", n.self.Name, "err", err)
 	}

@@ -57,6 +57,7 @@ type reports struct {
 	pause   time.Duration // for so long, since the last report
 	look    time.Duration // when a call may have been under way for reportAfter that no report has named; 0 if there is none
 	telling bool
+	flushed chan struct{} // closed when the next report has been told, or cannot be; nil if nobody waits for that
 }
 
 const (
@@ -256,12 +257,17 @@ func (r *reports) tick(now time.Duration) (next time.Duration, ok bool) {
 	}
 	r.pause = reportPauses.Next(r.pause)
 	r.news, r.telling, r.due, r.rests = false, true, now+reportAgain, now+r.pause
+	flushed := r.flushed
+	r.flushed = nil
 	go func() {
 		r.room(&report)
 		report.Fit()
 		err := r.tells(r.life.base, report)
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		if flushed != nil {
+			close(flushed)
+		}
 		if r.telling = false; err != nil {
 			r.log.Debug("rpc: the Gatekeeper has not heard which calls are under way", "node", r.life.name, "err", err)
 			r.haveNews(r.pulse.now(), false)
@@ -270,6 +276,25 @@ func (r *reports) tick(now time.Duration) (next time.Duration, ok bool) {
 		r.told = true
 	}()
 	return r.next()
+}
+
+// flush has all told at once that has happened so far, and waits for that until ctx ends. The Gatekeeper counts no calls of services that the node has
+// taken back. It is called once.
+func (r *reports) flush(ctx context.Context) {
+	r.mu.Lock()
+	if !r.news && !r.telling {
+		r.mu.Unlock()
+		return
+	}
+	done := make(chan struct{})
+	r.flushed = done
+	r.news, r.due = true, r.pulse.now()
+	r.pulse.wakeAt(r.due)
+	r.mu.Unlock()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
 }
 
 // next is when tick has something to do, if it has. The caller holds r.mu.

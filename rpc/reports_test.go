@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,7 +50,8 @@ type reporting struct {
 	reports
 	export export
 	method rpcpacket.Method
-	calls  uint64
+	calls  atomic.Uint64
+	busy   atomic.Bool // another call comes while the Gatekeeper is told
 	hears  sync.Mutex
 	heard  []heard // guarded by hears
 }
@@ -68,6 +70,10 @@ func newReporting(t *testing.T) *reporting {
 	r.export.offer.Store(&offer{methods: map[rpcpacket.Method]*served{r.method: {name: "m"}}})
 	r.life, r.log, r.room = newLifetime("node"), slog.New(slog.DiscardHandler), func(*control.NodeCalls) {}
 	r.tells = func(_ context.Context, c control.NodeCalls) error {
+		if r.busy.Load() {
+			_, end := r.begin()
+			end(fault.OK)
+		}
 		r.hears.Lock()
 		defer r.hears.Unlock()
 		r.heard = append(r.heard, heard{r.pulse.now(), c})
@@ -86,9 +92,8 @@ func newReporting(t *testing.T) *reporting {
 
 // begin has a call begin, and returns what ends it.
 func (r *reporting) begin() (id control.ExecutionID, end func(code fault.Code)) {
-	r.calls++
 	e := &execution{export: &r.export}
-	binary.BigEndian.PutUint64(e.call.Call[:], r.calls)
+	binary.BigEndian.PutUint64(e.call.Call[:], r.calls.Add(1))
 	e.call.Method = r.method
 	r.takeUp(e)
 	return control.ExecutionID(e.call.Call), func(code fault.Code) { r.end(e, code) }
@@ -162,13 +167,28 @@ func TestReportsPace(t *testing.T) {
 		if failed != 10 || len(all) > 4 {
 			t.Errorf("%d calls that have failed are told in %d reports, want 10", failed, len(all))
 		}
+		all = short(250, 0)
+		r.flush(t.Context())
+		if all = append(all, r.pass(0)...); len(all) == 0 {
+			t.Fatal("nothing is told before the node takes its services back")
+		}
+		r.flush(t.Context()) // there is nothing to be told
+		_, endLast := r.begin()
+		endLast(fault.OK)
+		r.busy.Store(true)
+		before := r.pulse.now()
+		if r.flush(t.Context()); r.pulse.now() != before {
+			t.Errorf("while calls go on, a flush takes %v", r.pulse.now()-before)
+		}
+		r.busy.Store(false)
+		all = append(all, r.pass(time.Second)...)
 		last := all[len(all)-1].Counts
 		var calls uint64
 		for i := range last {
 			calls += last[i].Calls
 		}
-		if calls != r.calls {
-			t.Errorf("%d calls are counted of %d", calls, r.calls)
+		if calls != r.calls.Load() {
+			t.Errorf("%d calls are counted of %d", calls, r.calls.Load())
 		}
 	})
 }
