@@ -170,6 +170,8 @@ func TestRegressions(t *testing.T) {
 		{8097, "mtu=9000,long,lends", "good", "1181-sw:hangup,1190-m1:stop:6.945318501s"},
 		// The answers to all clients at once did not fit into a ledger, while a copy of it was lost and no Gatekeeper was there (the explorer's fault).
 		{909010451, "limits=702759,pairs,lends,byhand,room=560098,large=35006", slow, "7097-m2:end:195.075089ms,7118-log:fill:2.49116104s"},
+		// The filling of a memory blade was cut off between an execution and its regions. The execution stayed at the blade, which could not be filled again.
+		{2611510546, "sync,age=301992h2m53.037813492s,pairs,calls=18,room=1048576,large=65536", "lossy", "1019+log:shorten:20.806024ms,1939+m1:end:1.684884ms"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) { again(t, c.seed, c.setting, c.network, c.point, sum) })
 	}

@@ -19,38 +19,39 @@ import (
 // then: whatever happens while that is filled, the copy must go on where the source was.
 type fillModel struct {
 	model
-	next        *Store // being filled; nil for none
+	next        *Store // takes all fillings; when one is complete, it and store change places
+	filling     bool
 	incarnation uint32
-	filled      int
+	filled, cut int // how many fillings were completed, and cut off while the source closed
 }
 
 // TestFillModel: a copy that is filled while executions write, free, commit, crash and are
 // rolled back is what the source is, byte by byte, and goes on in its place: undo and
-// windows, too. Filling that is cut off leaves nothing behind.
+// windows, too. Filling that is cut off leaves nothing behind, at neither side.
 func TestFillModel(t *testing.T) {
-	total := 0
+	filled, cut := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		m := &fillModel{model: model{store: newTestStore(4 << 20)}}
+		m := &fillModel{model: model{store: newTestStore(4 << 20)}, next: newTestStore(4 << 20)}
 		m.runs[3].main = 1
 		m.store.KeepUndo(1 << 30)
+		m.next.KeepUndo(1 << 30)
 		t.Repeat(map[string]func(*rapid.T){
 			"alloc": m.alloc, "write": m.write, "overwrite": m.overwrite, "free": m.free, "commit": m.commit, "rollback": m.rollback,
 			"reclaim": m.reclaim, "late": m.late, "begin": m.begin, "copy": m.copySome, "again": m.again, "complete": m.complete, "": m.check,
 		})
-		total += m.filled
+		filled, cut = filled+m.filled, cut+m.cut
 	})
-	if total == 0 {
-		t.Error("no copy was ever completed")
+	if !testing.Short() && (filled == 0 || cut == 0) {
+		t.Errorf("%d fillings were completed, %d cut off while the source closed", filled, cut)
 	}
 }
 
 func (m *fillModel) begin(*rapid.T) {
 	m.incarnation++
-	m.next = newTestStore(4 << 20)
-	m.next.KeepUndo(1 << 30)
 	m.next.batches.floor = 99 // of a later boot
 	m.next.BeFilled(m.incarnation)
 	m.store.Fill()
+	m.filling = true
 }
 
 // copySome hands some items over.
@@ -61,7 +62,7 @@ func (m *fillModel) copySome(t *rapid.T) {
 
 // hand hands up to n items over, and reports whether there was nothing left.
 func (m *fillModel) hand(t *rapid.T, n, limit int) (empty bool) {
-	for ; n > 0 && m.next != nil; n-- {
+	for ; n > 0 && m.filling; n-- {
 		item, ok := m.store.FillNext(limit)
 		if !ok {
 			return true
@@ -70,7 +71,7 @@ func (m *fillModel) hand(t *rapid.T, n, limit int) (empty bool) {
 			t.Fatalf("an item of %d bytes, at most %d", len(item), limit)
 		}
 		if err := m.next.Take(item); fault.CodeOf(err) == fault.NoSpace { // the memory is cut up in another way
-			m.next = nil
+			m.filling = false
 			m.store.EndFill()
 		} else if err != nil {
 			t.Fatal(err)
@@ -79,23 +80,28 @@ func (m *fillModel) hand(t *rapid.T, n, limit int) (empty bool) {
 	return false
 }
 
-// again empties the copy that is being filled, as its crash does.
+// again begins the filling anew: the copy crashes, or the source gives up before or while it closes.
 func (m *fillModel) again(t *rapid.T) {
-	if m.next == nil {
+	if !m.filling {
 		t.Skip()
+	}
+	if rapid.Bool().Draw(t, "closing") {
+		m.store.CloseFill()
+		m.copySome(t)
+		m.cut++
 	}
 	m.begin(t)
 }
 
 // complete ends the filling: the copy takes the source's place.
 func (m *fillModel) complete(t *rapid.T) {
-	if m.next == nil {
+	if !m.filling {
 		t.Skip()
 	}
 	m.store.CloseFill()
 	limit := rapid.SampledFrom([]int{MinItem, 60_000}).Draw(t, "limit")
 	for !m.hand(t, 1000, limit) {
-		if m.next == nil {
+		if !m.filling {
 			return
 		}
 	}
@@ -109,7 +115,8 @@ func (m *fillModel) complete(t *rapid.T) {
 		t.Fatalf("the copy is not what the source is:\n%s\n%s", a, b)
 	}
 	m.next.mirror.Members = 1 // the model is one of a machine with one copy
-	m.store, m.next = m.next, nil
+	m.store, m.next = m.next, m.store
+	m.filling = false
 	m.filled++
 }
 

@@ -260,9 +260,14 @@ func (u *undo) settle(reg *region) {
 		c.by.regions = c.by.regions[:last] // it does not grow with what is refused or taken back
 	}
 	if c.by.live--; c.by.live == 0 {
-		u.credit(c.by, executionCost)
-		delete(u.byRun, c.by.key())
+		u.drop(c.by)
 	}
+}
+
+// drop forgets an execution without changes.
+func (u *undo) drop(e *execution) {
+	u.credit(e, executionCost)
+	delete(u.byRun, e.key())
 }
 
 // Fence refuses a node's incarnations up to the given one from now on. It is
@@ -328,6 +333,9 @@ func (s *Store) Forget() {
 	s.EndFill()
 	for _, reg := range s.regions.byID {
 		s.release(reg)
+	}
+	for _, e := range s.undo.byRun { // a filling was cut off between them and their regions
+		s.undo.drop(e)
 	}
 	s.clients = newClients(s.cfg.Limits)
 	s.undo.marks = marks{most: s.cfg.Limits.Marks}
