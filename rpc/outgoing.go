@@ -475,8 +475,9 @@ func (o *outgoing) answered(from netip.Addr, m *rpcpacket.Message) *endpoint.Cal
 	now := o.pulse.now()
 	call := o.core.Receive(now, from, m)
 	if call != nil {
-		o.regions.come(m)
-		if p := call.Tag.(*pending); p.question == nil {
+		p := call.Tag.(*pending)
+		o.regions.come(p, m)
+		if p.question == nil {
 			p.server.answered(now, p.Age(now), m.Code)
 		}
 	}
@@ -493,6 +494,9 @@ func (o *outgoing) turned(from netip.Addr, m *rpcpacket.Message) (call *endpoint
 	}
 	if call == nil || call.Node != from.As16() { // the latter: the switch does not do that
 		return nil, false
+	}
+	if over {
+		o.regions.stay(call.Tag.(*pending))
 	}
 	return call, over
 }

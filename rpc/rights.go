@@ -116,8 +116,11 @@ func (l lockedLedger) freeAll(all [][16]byte) {
 
 // come notes in the node's account what an answer hands over, in the moment in which its call is over. The switch says which of them its caller had, and
 // of an answer that comes again all of them; then the account tells, and the message says so from now on. An answer that is too long to be taken has handed
-// them over, too, though an exception stands in its place.
-func (r *regions) come(m *rpcpacket.Message) {
+// them over, too, though an exception stands in its place. An exception to a one-way gives back what that was to hand over.
+func (r *regions) come(p *pending, m *rpcpacket.Message) {
+	if m.Type == rpcpacket.Exception {
+		r.stay(p)
+	}
 	for i := range m.Lists {
 		for j, region := range m.Lists[i].Of() {
 			if p := region.Base(r.memory.Prefix()); !r.memory.Owns(p) {
@@ -140,6 +143,13 @@ func (r *regions) handedOver(m *rpcpacket.Message) (news, own [][16]byte) {
 		}
 	}
 	return news, own
+}
+
+// stay notes in the node's account that a one-way has handed nothing over.
+func (r *regions) stay(p *pending) {
+	for _, region := range p.hands {
+		r.memory.Received(region)
+	}
 }
 
 // leave notes in the node's account that a one-way hands regions over, in the moment in which it leaves, and adds those that were the node's.
