@@ -57,4 +57,3 @@ func TestDirectOneway_GivenBack(t *testing.T) {
 		call.Wait()
 	})
 }
-
