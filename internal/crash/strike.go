@@ -180,8 +180,13 @@ func (c *crasher) strikeBlade(one Crash, at place) bool {
 	if kindOf(at.blade) == "memory" {
 		c.run.awayMemory(at.blade, one.Back, one.loses())
 		c.run.stayAway(at.blade, 1)
+		heard := func() error { c.run.stayAway(at.blade, -1); return nil }
 		again := back
-		back = func() error { c.run.stayAway(at.blade, -1); return again() }
+		back = func() error { return errors.Join(heard(), again()) }
+		if one.How == Stop { // what it has sent meanwhile, and what was sent to it, is on its way as long once more
+			back = again
+			c.later(2*one.Back, heard)
+		}
 	}
 	switch one.How {
 	case Kill, Cut, End:
