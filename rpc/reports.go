@@ -278,7 +278,7 @@ func (r *reports) tick(now time.Duration) (next time.Duration, ok bool) {
 	return r.next()
 }
 
-// flush has all told at once that has happened so far, and waits for that until ctx ends. The Gatekeeper counts no calls of services that the node has
+// flush has all told at once that has happened so far, and waits for that until ctx or the node ends. The Gatekeeper counts no calls of services that the node has
 // taken back. It is called once.
 func (r *reports) flush(ctx context.Context) {
 	r.mu.Lock()
@@ -294,6 +294,7 @@ func (r *reports) flush(ctx context.Context) {
 	select {
 	case <-done:
 	case <-ctx.Done():
+	case <-r.life.base.Done(): // the node has ended: nothing is told any more
 	}
 }
 

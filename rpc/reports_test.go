@@ -109,6 +109,23 @@ func (r *reporting) pass(d time.Duration) (all []heard) {
 	return all
 }
 
+// A node that has ended tells nothing any more, and nobody waits for that.
+func TestReportsFlush_Ended(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newReporting(t)
+		_, end := r.begin()
+		end(fault.OK)
+		r.pulse.stop()
+		r.life.cancel()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		before := r.pulse.now()
+		if r.flush(ctx); r.pulse.now() != before {
+			t.Errorf("the flush takes %v", r.pulse.now()-before)
+		}
+	})
+}
+
 // People see within 100 ms that a call is under way, unless it is over soon, and within 100 ms that it is not any more. The node does not
 // tell each tenth of a second of calls that are all short.
 func TestReportsPace(t *testing.T) {

@@ -180,12 +180,11 @@ func (c *crasher) strikeBlade(one Crash, at place) bool {
 	if kindOf(at.blade) == "memory" {
 		c.run.awayMemory(at.blade, one.Back, one.loses())
 		c.run.stayAway(at.blade, 1)
-		heard := func() error { c.run.stayAway(at.blade, -1); return nil }
 		again := back
-		back = func() error { return errors.Join(heard(), again()) }
+		back = func() error { c.run.stayAway(at.blade, -1); return again() }
 		if one.How == Stop { // what it has sent meanwhile, and what was sent to it, is on its way as long once more
-			back = again
-			c.later(2*one.Back, heard)
+			c.run.stayAway(at.blade, 1)
+			c.later(2*one.Back, func() error { c.run.stayAway(at.blade, -1); return nil })
 		}
 	}
 	switch one.How {
