@@ -66,9 +66,9 @@ type attacker struct {
 // known is what the attacker knows of the rack.
 type known struct {
 	nodes   []api.Node
-	regions []api.Region // others'
-	calls   []api.Call
-	recent  []api.Timeline // calls of plain clients, also such that are over
+	regions []api.Region   // others'
+	calls   []api.Timeline // the latest, also such that are over
+	recent  []api.Timeline // those of plain clients
 }
 
 // infiltration is how long infiltrate may take after the first of the durable mains has begun.
@@ -234,22 +234,23 @@ func (a *attacker) learn(ctx context.Context) (err error) {
 			a.known.regions = append(a.known.regions, r)
 		}
 	}
-	for c, err := range a.t.admin.Calls(ctx, netip.Addr{}) {
-		if err != nil {
-			return unlessOver(ctx, err)
-		}
-		a.known.calls = append(a.known.calls, c)
+	if a.known.calls, err = a.latest(ctx, client.TimelineFilter{}, 64); err == nil {
+		a.known.recent, err = a.latest(ctx, client.TimelineFilter{Roots: true}, 16)
 	}
-	const enough = 16
-	for l, err := range a.t.admin.Timelines(ctx, client.TimelineFilter{Roots: true}) {
+	return unlessOver(ctx, err)
+}
+
+// latest are the latest calls, so many at most.
+func (a *attacker) latest(ctx context.Context, which client.TimelineFilter, most int) (all []api.Timeline, err error) {
+	for l, err := range a.t.admin.Timelines(ctx, which) {
 		if err != nil {
-			return unlessOver(ctx, err)
+			return all, err
 		}
-		if a.known.recent = append(a.known.recent, l); len(a.known.recent) == enough {
+		if all = append(all, l); len(all) == most {
 			break
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // unlessOver is err, unless the time is over.

@@ -74,8 +74,8 @@ func pick[T any](a *attacker, of []T) (v T, ok bool) {
 	return of[a.random.IntN(len(of))], true
 }
 
-// callOf is the header of a call that is under way; somebody else's number if there is none.
-func (a *attacker) callOf() (h rpcpacket.Header, c api.Call) {
+// callOf is the header of a call that was under way just now; somebody else's number if there is none.
+func (a *attacker) callOf() (h rpcpacket.Header, c api.Timeline) {
 	h.Call = rpcpacket.PlainID(rackaddr.Node(a.random.Uint64N(4)), rpcpacket.Slot(16+a.random.Uint32N(64)), rpcpacket.NumberOf(1, a.random.Uint64N(100)))
 	c, ok := pick(a, a.known.calls)
 	if id, err := hex.DecodeString(c.ID); ok && err == nil && len(id) == len(h.Call) {
