@@ -11,8 +11,10 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
-// TestDirectOneway_GivenBack: a plain client's one-way fails, since its receiver is gone for good. The region is the client's again, and stays.
-func TestDirectOneway_GivenBack(t *testing.T) {
+// givenBack runs f in a rack in which a plain client's one-way has failed, since its receiver is gone for good. A call of the receiver goes on. The region that the
+// one-way was to hand over is the client's again, and still is when f has returned.
+func givenBack(t *testing.T, f func(r *shelf)) {
+	t.Helper()
 	withShelf(t, false, func(r *shelf) {
 		ctx := r.Context()
 		doomed := r.join("s2", "doomed")
@@ -50,6 +52,7 @@ func TestDirectOneway_GivenBack(t *testing.T) {
 			r.Fatalf("a one-way to a node that is gone for good: %v", err)
 		}
 		r.own(ctx, r.client.Memory(), p)
+		f(r)
 		<-time.After(time.Minute) // virtual
 		r.own(ctx, r.client.Memory(), p)
 		close(ends)
@@ -57,3 +60,6 @@ func TestDirectOneway_GivenBack(t *testing.T) {
 		call.Wait()
 	})
 }
+
+// TestDirectOneway_GivenBack: such a region stays.
+func TestDirectOneway_GivenBack(t *testing.T) { givenBack(t, func(*shelf) {}) }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -159,52 +158,10 @@ func TestRegistersLost_NodeDown(t *testing.T) {
 // TestRegistersLost_GivenBack: a region that a one-way was to hand over is its sender's again, since the receiver is gone for good. The sender keeps it when the
 // switch loses its registers, also while a call of the receiver goes on: what was read of the receiver's row at its end is older.
 func TestRegistersLost_GivenBack(t *testing.T) {
-	withShelf(t, false, func(r *shelf) {
-		ctx := r.Context()
-		doomed := r.join("s2", "doomed")
-		if err := doomed.Export(ctx, "Borrower", arrays.NewArraysProcessor(borrower{handle: func(context.Context, dsm.Pointer) error { return nil }})); err != nil {
-			r.Fatal(err)
-		}
-		begun, ends := make(chan struct{}), make(chan struct{})
-		r.handle = func(context.Context, *dsm.Pointer) error {
-			close(begun)
-			<-ends
-			return nil
-		}
-		var call sync.WaitGroup
-		calling, giveUp := context.WithCancel(ctx)
-		call.Go(func() {
-			_, _ = arrays.NewArraysClient(doomed.Client("Shelf", rpc.WithPolicy(rpc.PolicyRecover), rpc.WithPlainCalls())).Echo(calling, []byte("x")) // nobody hears of its end
-		})
-		<-begun
-		var p dsm.Pointer
-		for i := range 2 { // with the first one-way the client learns who serves it
-			var err error
-			if p, err = filled(ctx, r.client.Memory()); err != nil {
-				r.Fatal(err)
-			}
-			if i == 0 {
-				if err := hand(ctx, r.client, "Borrower", p); err != nil {
-					r.Fatal(err)
-				}
-			}
-		}
-		if err := r.CrashBlade("s2"); err != nil {
-			r.Fatal(err)
-		}
-		if err := hand(ctx, r.client, "Borrower", p); rpc.CodeOf(err) != rpc.Unavailable {
-			r.Fatalf("a one-way to a node that is gone for good: %v", err)
-		}
-		r.own(ctx, r.client.Memory(), p)
-		claims(r.client, p) // a plain client's account does not have it back by itself
+	givenBack(t, func(r *shelf) {
 		if err := errors.Join(r.LoseSwitch(), r.BootSwitch()); err != nil {
 			r.Fatal(err)
 		}
-		<-time.After(20 * time.Second) // virtual
-		r.own(ctx, r.client.Memory(), p)
-		close(ends)
-		giveUp()
-		call.Wait()
 	})
 }
 
