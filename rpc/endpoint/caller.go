@@ -654,11 +654,3 @@ func (c *Caller) Used(f func(rpcpacket.Slot, rpcpacket.Number)) {
 		}
 	}
 }
-
-// Waiting appends every call that waits for slots.
-func (c *Caller) Waiting(calls []*Call) []*Call {
-	for _, q := range c.waiting {
-		calls = append(calls, q.calls...)
-	}
-	return calls
-}
